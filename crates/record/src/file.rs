@@ -14,6 +14,8 @@ use crate::wire::Source;
 pub const MAGIC: &[u8; 8] = b"faultrec";
 /// The version of the layout.
 pub const VERSION: u32 = 1;
+/// Bytes of a chunk before what it holds.
+pub const CHUNK_HEAD: u64 = 16;
 /// Bytes of a chunk at most: what claims to be longer is no chunk. The largest that is written has the names of 64 MiB.
 const MOST: u64 = 128 << 20;
 
@@ -111,6 +113,8 @@ pub struct End {
     pub status: String,
     /// Records that were not written, because the file had reached its limit.
     pub dropped: u64,
+    /// Processes whose names of functions were not written, for the same reason.
+    pub names_left_out: u64,
     /// Why the recording ended early.
     pub failed: Option<String>,
 }
@@ -226,7 +230,7 @@ impl<W: Write> Writer<W> {
         self.to.write_all(&kind.to_le_bytes())?;
         self.to.write_all(&number.to_le_bytes())?;
         self.to.write_all(&(length as u64).to_le_bytes())?;
-        self.written += 16 + length as u64;
+        self.written += CHUNK_HEAD + length as u64;
         parts.iter().try_for_each(|part| self.to.write_all(part))
     }
 

@@ -46,6 +46,8 @@ impl Area {
 /// Processes that are known at once, and names of mappings that are kept once for all that have them.
 const MOST_PROCESSES: usize = 100_000;
 const MOST_NAMES: usize = 100_000;
+/// Processes without a thread that keep their areas, the last ones: a thread may run of which nothing was told.
+const MOST_OVER: usize = 64;
 
 /// What of an area is still as it was told: to which end.
 type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
@@ -60,6 +62,8 @@ pub struct Process {
     pub name: String,
     /// Whether its first thread has ended.
     has_ended: bool,
+    /// Its threads that run, as far as it was told of them.
+    threads: u32,
 }
 
 impl Process {
@@ -128,6 +132,8 @@ pub struct Space {
     threads: HashMap<u32, String>,
     /// Processes whose first thread has ended, the first ones first.
     ended: VecDeque<u32>,
+    /// Processes whose threads have all ended, and which have areas, the first ones first.
+    over: VecDeque<u32>,
     /// Stands for a process for which there is no room.
     spare: Process,
     /// How often code was mapped.
@@ -149,7 +155,7 @@ impl Space {
                 return &mut self.spare;
             }
         }
-        self.processes.entry(pid).or_default()
+        self.processes.entry(pid).or_insert_with(|| Process { threads: 1, ..Process::default() })
     }
 
     /// Whether there is room for one more process, after one that has ended was forgotten if need be.
@@ -217,11 +223,12 @@ impl Space {
             self.threads.insert(tid, name);
         }
         if pid == parent {
-            self.process(pid);
+            let process = self.process(pid);
+            process.threads = process.threads.saturating_add(1);
             self.threads_started += 1;
             return;
         }
-        let from = Process { has_ended: false, ..self.process(parent).clone() };
+        let from = Process { has_ended: false, threads: 1, ..self.process(parent).clone() };
         self.started += 1;
         self.threads_started += 1;
         if self.make_room() {
@@ -229,9 +236,18 @@ impl Space {
         }
     }
 
-    /// A thread ends. Its process may go on without it: the mappings stay.
-    pub fn exit(&mut self, tid: u32) {
+    /// A thread ends. Its process may go on without it: the mappings stay until no thread of it is left.
+    pub fn exit(&mut self, pid: u32, tid: u32) {
         self.threads.remove(&tid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            if process.threads != u32::MAX {
+                process.threads = process.threads.saturating_sub(1);
+            }
+            if process.threads == 0 {
+                self.over.push_back(pid);
+                self.forget_areas();
+            }
+        }
         if let Some(process) = self.processes.get_mut(&tid)
             && !process.has_ended
         {
@@ -240,8 +256,21 @@ impl Space {
         }
     }
 
+    /// Takes the areas of those that were over first: each may have a copy of a thousand of them.
+    fn forget_areas(&mut self) {
+        while self.over.len() > MOST_OVER {
+            let process = self.over.pop_front().and_then(|pid| self.processes.get_mut(&pid));
+            // Its number may be that of a new process.
+            if let Some(process) = process.filter(|process| process.threads == 0) {
+                process.areas = Rc::default();
+            }
+        }
+    }
+
     /// The mappings of a process as the text of `/proc/PID/maps` has them.
     pub fn maps(&mut self, pid: u32, text: &str) {
+        // How many threads it has was not told in full: it is never over.
+        self.process(pid).threads = u32::MAX;
         for line in text.lines() {
             if let Some(told) = maps_line(pid, line) {
                 self.map(&told);
@@ -354,12 +383,42 @@ mod tests {
         assert_eq!((at(&mut space, most + 1, 0x1000), at(&mut space, most, 0x1000)), ("-".into(), "a".into()));
         assert_eq!(space.processes.len(), MOST_PROCESSES);
         // The number of one that has ended is taken again: that one stays.
-        (2..=4).for_each(|pid| space.exit(pid));
+        (2..=4).for_each(|pid| space.exit(pid, pid));
         space.fork((2, 2), (1, 1));
         space.fork((most + 2, most + 2), (1, 1));
         let known = [2, 3, 4, most + 2].map(|pid| space.processes.contains_key(&pid));
         assert_eq!((known, space.processes.len()), ([true, false, true, true], MOST_PROCESSES));
         assert_eq!(at(&mut space, most + 2, 0x1000), "a");
+    }
+
+    #[test]
+    fn processes_that_are_over_keep_no_areas_of_their_own() {
+        let mut space = Space::default();
+        space.name(1, 1, "server", true);
+        space.map(&mapping(0x1000, 0x1000, "a"));
+        for pid in 2..300 {
+            space.fork((pid, pid), (1, 1));
+            // Its first thread ends before the other one.
+            space.fork((pid, 1000 + pid), (pid, pid));
+            space.map(&Mapping { pid, ..mapping(0x3000, 0x1000, "b") });
+            space.exit(pid, pid);
+            assert_eq!(at(&mut space, pid, 0x3000), "b");
+            space.exit(pid, 1000 + pid);
+        }
+        let with_areas = space.processes.values().filter(|process| process.areas().count() > 0).count();
+        assert_eq!((with_areas, space.started), (MOST_OVER + 1, 299));
+        // The number of one that is over is taken again: the new one keeps what it has.
+        space.fork((299, 299), (1, 1));
+        for pid in 400..500 {
+            space.fork((pid, pid), (1, 1));
+            space.exit(pid, pid);
+        }
+        assert_eq!((at(&mut space, 299, 0x1000), at(&mut space, 298, 0x1000)), ("a".into(), "-".into()));
+        // One that ran already has threads of which nothing was told.
+        space.maps(7000, "1000-3000 r-xp 00002000 fe:00 77   /c");
+        (7000..7100).for_each(|tid| space.exit(7000, tid));
+        (500..600).for_each(|pid| space.exit(pid, pid));
+        assert_eq!(at(&mut space, 7000, 0x1000), "/c");
     }
 
     #[test]

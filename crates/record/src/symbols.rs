@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::rc::Rc;
 
 use object::read::ReadCache;
@@ -72,7 +72,12 @@ struct Image {
 
 impl Image {
     fn read(path: &str, inode: u64) -> Option<Self> {
-        let file = File::open(path).ok()?;
+        // Another file may be there by now: a pipe or a device is not waited for, nor does opening one act on it.
+        if !std::fs::metadata(path).ok()?.is_file() {
+            return None;
+        }
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
         if file.metadata().is_ok_and(|data| !data.is_file() || (inode != 0 && data.ino() != inode)) {
             return None;
         }
@@ -195,6 +200,18 @@ mod tests {
             .map(|at| symbols.python(7, at).map_or("-", |name| name));
         assert_eq!(names, ["-", "-", "py::outer:a.py", "-", "py::inner:a.py", "-", "-", "-"]);
         assert!(symbols.python(8, 0x1006).is_none() && symbols.has_python());
+    }
+
+    #[test]
+    fn what_is_no_file_any_more_has_no_names_and_is_not_waited_for() {
+        let dir = std::env::temp_dir().join(format!("faultless-symbols-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let pipe = dir.join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let found =
+            [pipe.to_str().unwrap(), "/dev/zero", "/dev/tty", "/"].map(|path| Image::read(path, 0).is_none());
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, [true; 4]);
     }
 
     #[test]

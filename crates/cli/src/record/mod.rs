@@ -4,23 +4,24 @@
 //! its own account of the program still gives the number of faults.
 
 mod process;
+mod target;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use faultless_measure::pages::Dir;
 use faultless_record::collect::{self, Collecting, Options, Recorder};
-use faultless_record::file::{Counted, End as Last, Head, MAGIC, Usage, Writer};
+use faultless_record::file::{Counted, End as Last, Head, Usage, Writer};
 use faultless_record::sys::now;
 
 use crate::run::{self, End, Inherited, Running, complain};
 use crate::settings::{self, Setting};
+use target::Target;
 
 /// The file that is written and read when none is named.
 pub const FILE: &str = "faultless.rec";
@@ -94,27 +95,6 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// The file of a recording. One that holds something else is left alone.
-fn create(path: &Path) -> Result<Writer<BufWriter<File>>> {
-    let shown = || format!("cannot write {}", path.display());
-    match File::open(path) {
-        Ok(mut old) if old.metadata().is_ok_and(|data| data.is_file() && data.len() > 0) => {
-            let mut first = [0; MAGIC.len()];
-            if old.read_exact(&mut first).is_err() || first != *MAGIC {
-                bail!("{} is there and is no recording: remove it, or name another file with -o", path.display());
-            }
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(shown),
-    }
-    // Command line and addresses are the user's own business.
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let file = options.open(path).with_context(shown)?;
-    Writer::new(BufWriter::new(file)).with_context(shown)
-}
-
 /// The thread that takes records; or, where there are none, what is written at the end.
 enum Way {
     Sampled(Collecting),
@@ -180,7 +160,7 @@ fn program(args: Args) -> Result<End> {
     if args.python {
         command.env("PYTHONPERFSUPPORT", "1");
     }
-    let writer = create(&args.output)?;
+    let target = Target::open(&args.output)?;
     let mut head = collect::head();
     head.program.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     head.program.covered = args.run;
@@ -197,7 +177,7 @@ fn program(args: Args) -> Result<End> {
     let running = Running::start(&command, [None; 3], inherited);
     let running = running.map_err(|error| run::not_started(&asked.program[0], &error))?;
     // Whatever goes wrong from here on, the program runs to its end.
-    let way = Way::new(recorder.ok(), head, writer);
+    let way = target.begin().and_then(|writer| Way::new(recorder.ok(), head, writer));
     let fold = || dir.iter().flatten().for_each(Dir::fold);
     let outcome = running.wait(fold).context("lost sight of the program")?;
     let counted = dir.as_ref().map(collect::counted);

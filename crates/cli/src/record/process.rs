@@ -7,7 +7,7 @@ use faultless_record::collect::{self, Recorder, Running};
 use faultless_record::file::End as Last;
 use faultless_record::sys::now;
 
-use super::{Args, LOOK, create, fail, said};
+use super::{Args, LOOK, Target, fail, said};
 use crate::run::complain;
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
@@ -44,12 +44,33 @@ fn threads(pid: u32) -> Vec<u32> {
 /// Whether it is there, and has not ended.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let text = String::from_utf8_lossy(&stat);
-    let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !"ZX".contains(state))
+    goes_on(&String::from_utf8_lossy(&stat))
 }
 
-fn process(pid: u32, args: &Args) -> Result<()> {
+/// The same from its `stat`: a process whose first thread has ended goes on with the others.
+fn goes_on(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let mut fields = rest.split(' ');
+    let has_ended = fields.next().is_none_or(|state| ["Z", "X", ""].contains(&state));
+    let threads: u64 = fields.nth(16).and_then(|text| text.parse().ok()).unwrap_or(0);
+    !has_ended || threads > 1
+}
+
+/// The process of a thread, from its `status`.
+fn process_of(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// A name as a part of a line.
+fn in_line(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    // The kernel ends it with a line break; others are the name's own.
+    name.strip_suffix('\n').unwrap_or(&name).replace('\n', "\\n").replace('\r', "\\r")
+}
+
+fn process(asked: u32, args: &Args) -> Result<()> {
+    let status = std::fs::read(format!("/proc/{asked}/status")).unwrap_or_default();
+    let pid = process_of(&String::from_utf8_lossy(&status)).unwrap_or(asked);
     let tids = threads(pid);
     if tids.is_empty() || !runs(pid) {
         bail!("process {pid}: there is none");
@@ -64,7 +85,7 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let recorder = Recorder::threads(&tids, args.options());
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;
     let shown = || format!("cannot write {}", args.output.display());
-    let mut writer = create(&args.output)?;
+    let mut writer = Target::open(&args.output)?.begin().with_context(shown)?;
     head.start_ns = now();
     let start = head.start_ns;
     recorder.describe(&mut head);
@@ -74,13 +95,18 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let names: String = tids
         .iter()
         .filter_map(|tid| Some((tid, std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?)))
-        .map(|(tid, name)| format!("{tid} {}\n", String::from_utf8_lossy(&name).trim_end()))
+        .map(|(tid, name)| format!("{tid} {}\n", in_line(&name)))
         .collect();
     writer.threads(pid, names.as_bytes()).with_context(shown)?;
-    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    // A thread that has ended has none.
+    let maps = tids.iter().filter_map(|tid| std::fs::read(format!("/proc/{pid}/task/{tid}/maps")).ok());
+    let maps = maps.into_iter().find(|maps| !maps.is_empty()).unwrap_or_default();
     writer.maps(pid, &maps).with_context(shown)?;
     let collecting = recorder.collect(writer, Running::of(pid)).context("no thread")?;
     if !args.quiet {
+        if pid != asked {
+            complain(&format!("{asked} is a thread of process {pid}"));
+        }
         complain(&format!("recording process {pid} until it ends, or until Ctrl-C"));
     }
     while runs(pid) && !collecting.has_failed() && !signals::wait(LOOK) {}
@@ -89,4 +115,28 @@ fn process(pid: u32, args: &Args) -> Result<()> {
     let end = collecting.finish(last, None).with_context(shown)?;
     said(args, &end);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_goes_on_without_its_first_thread() {
+        let stat = |state: &str, threads: u32| format!("7 (a) b) {state} {}{threads} 0 12345", "0 ".repeat(16));
+        assert!(goes_on(&stat("S", 1)) && goes_on(&stat("Z", 2)));
+        assert!(!goes_on(&stat("Z", 1)) && !goes_on("") && !goes_on("7 (x) "));
+        assert!(runs(std::process::id()));
+    }
+
+    #[test]
+    fn a_thread_has_its_process() {
+        assert_eq!(process_of("Name:\tTgid:\nTgid:\t12\nPid:\t13\n"), Some(12));
+        assert_eq!(process_of(""), None);
+    }
+
+    #[test]
+    fn a_name_stays_within_its_line() {
+        assert_eq!(in_line(b"a\n7 b \n"), "a\\n7 b ");
+    }
 }

@@ -1,18 +1,28 @@
 //! Waiting for a moment, or for a signal that ends this command.
 
 use std::mem::zeroed;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::time::Duration;
 
 /// What ends a watch: the keys of the terminal, and signals that ask it to end.
 const ENDS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Whether it is ignored: as `nohup`, and shells for what runs in the background, have it. Then it ends nothing.
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: a query; zero bytes are a value of the structure, which is writable.
+    unsafe {
+        let mut action: libc::sigaction = zeroed();
+        libc::sigaction(signal, null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
+}
 
 fn ends() -> libc::sigset_t {
     // SAFETY: zero bytes are a value of the set, which is writable.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
         libc::sigemptyset(&mut set);
-        ENDS.iter().for_each(|signal| {
+        // The kernel keeps an ignored signal that is blocked, and it would be taken.
+        ENDS.iter().filter(|signal| !is_ignored(**signal)).for_each(|signal| {
             libc::sigaddset(&mut set, *signal);
         });
         set

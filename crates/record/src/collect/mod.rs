@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::file::{Cost, Counted, End, Head, Machine, Writer};
+use crate::file::{CHUNK_HEAD, Cost, Counted, End, Head, Machine, Writer};
 use crate::sys::event::{Event, Sampling, What, Whose};
 use crate::sys::ring::Ring;
 use crate::sys::{self, event};
@@ -47,6 +47,8 @@ impl Default for Options {
 
 /// Bytes of a ring: what any user may have for each CPU (`perf_event_mlock_kb`), and what is tried after that.
 const RINGS: [usize; 4] = [512 << 10, 128 << 10, 32 << 10, 8 << 10];
+/// Pipes, of two descriptors each, for which there is room beside the events: to start a program, and to write.
+const FREE_PIPES: usize = 4;
 /// How long nothing is done at least after the rings were empty.
 const REST: Duration = Duration::from_millis(10);
 
@@ -60,6 +62,23 @@ struct Cpu {
     /// About how many faults it had in this cycle.
     faults: u64,
 }
+
+/// The kernel gives no memory for a ring.
+#[derive(Debug)]
+struct NoRing(io::Error);
+
+impl std::fmt::Display for NoRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self(error) = self;
+        write!(
+            f,
+            "no memory for records ({error}): other recordings hold what kernel.perf_event_mlock_kb and the limit of \
+             locked memory (ulimit -l) allow; end them, raise one of both, or run as root"
+        )
+    }
+}
+
+impl std::error::Error for NoRing {}
 
 /// Why faults cannot be sampled.
 #[derive(Debug)]
@@ -85,6 +104,7 @@ impl std::fmt::Display for Refused {
             (Some(libc::EMFILE), _) => {
                 f.write_str("too many open files: raise the hard limit (ulimit -Hn), or record fewer threads")
             }
+            (None, _) => write!(f, "{}", self.0),
             _ => write!(f, "perf_event_open: {}", self.0),
         }
     }
@@ -97,11 +117,18 @@ pub struct Recorder {
     sampling: Sampling,
 }
 
-/// CPUs that are online, from the kernel's list of ranges.
+/// CPUs that are online: from the kernel's list of ranges, or where there is no /sys from its description of each.
+/// None: they are not known.
 fn online() -> Vec<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let cpus: Vec<_> = text.trim().split(',').filter_map(range).flatten().collect();
-    if cpus.is_empty() { vec![0] } else { cpus }
+    if cpus.is_empty() { described(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) } else { cpus }
+}
+
+/// CPUs in the text of `/proc/cpuinfo`.
+fn described(text: &str) -> Vec<usize> {
+    let number = |line: &str| line.strip_prefix("processor")?.trim_start().strip_prefix(':')?.trim().parse().ok();
+    text.lines().filter_map(number).filter(|cpu| *cpu < MOST_CPUS).collect()
 }
 
 /// The most CPUs that a kernel can have.
@@ -131,16 +158,25 @@ impl Recorder {
         let with =
             |kernel| Self::open_with(whose, options, Sampling { period, kernel, stacks: true, memory: python });
         // Each CPU takes three files for each of `whose`.
-        let opened = sys::with_more_files(|| match with(true) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
-            result => result,
+        let opened = sys::with_more_files(|| {
+            // The lowest descriptors stay free for what is opened afterwards, under the limit as it was.
+            let _free: Vec<_> = (0..FREE_PIPES).map_while(|_| io::pipe().ok()).collect();
+            match with(true) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => with(false),
+                result => result,
+            }
         });
         opened.map_err(Refused)
     }
 
     fn open_with(whose: &[Whose], options: Options, sampling: Sampling) -> io::Result<Self> {
         let mut cpus = Vec::new();
-        for number in online() {
+        let online = online();
+        if online.is_empty() {
+            // The faults of some would be missing, unseen.
+            return Err(io::Error::other("which processors there are is not known: /sys and /proc do not say it"));
+        }
+        for number in online {
             match Cpu::open(number, whose, sampling) {
                 Ok(cpu) => cpus.push(cpu),
                 // It went offline.
@@ -254,10 +290,11 @@ impl Recorder {
 
     /// Writes what the rings hold: that many bytes.
     fn take(&mut self, writer: &mut Writer<BufWriter<File>>, dropped: &mut u64) -> io::Result<usize> {
-        let (mut taken, period) = (0, self.options.period);
+        let (mut taken, period, before) = (0, self.options.period, writer.written());
         for cpu in &mut self.cpus {
             let Cpu { number, ring, begins, faults, .. } = cpu;
-            let has_room = writer.written() < self.options.limit;
+            // With the round that follows.
+            let room = self.options.limit.saturating_sub(writer.written().saturating_add(2 * CHUNK_HEAD));
             let (bytes, result) = ring.read(|one, two| {
                 if one.is_empty() {
                     return Ok(());
@@ -265,7 +302,7 @@ impl Recorder {
                 let both = if two.is_empty() { Cow::Borrowed(one) } else { Cow::Owned([one, two].concat()) };
                 let (of_begins, of_ends) = wire::faults(&both, begins);
                 *faults += of_begins.saturating_mul(period).max(of_ends);
-                if has_room {
+                if both.len() as u64 <= room {
                     return writer.records(*number, one, two);
                 }
                 *dropped += wire::count(&both);
@@ -274,7 +311,7 @@ impl Recorder {
             result?;
             taken += bytes;
         }
-        if taken > 0 {
+        if writer.written() > before {
             writer.round()?;
         }
         Ok(taken)
@@ -327,7 +364,7 @@ fn first_ring(event: &event::Event) -> io::Result<Ring> {
             Err(refused) => error = refused,
         }
     }
-    Err(error)
+    Err(io::Error::other(NoRing(error)))
 }
 
 /// What the thread leaves behind.
@@ -362,9 +399,16 @@ impl Collecting {
         };
         finished.recorder.count(&mut end)?;
         end.dropped = finished.dropped;
+        let limit = finished.recorder.options.limit;
         end.failed = finished.failed.as_ref().map(ToString::to_string);
         for (pid, text) in names::written_since(self.since, self.running) {
-            finished.writer.names(pid, &text)?;
+            // Without room for its names, functions of a process have their addresses.
+            let bytes = CHUNK_HEAD + text.len() as u64;
+            if finished.writer.written().saturating_add(bytes) <= limit {
+                finished.writer.names(pid, &text)?;
+            } else {
+                end.names_left_out += 1;
+            }
         }
         counted.map_or(Ok(()), |counted| finished.writer.counted(counted))?;
         finished.writer.end(&end)?;
@@ -410,5 +454,19 @@ mod tests {
         let all = |text: &str| text.split(',').filter_map(range).flatten().collect::<Vec<_>>();
         assert_eq!(all("0-2,5"), [0, 1, 2, 5]);
         assert!(all("0-99999999999,x,3-1").is_empty());
+        let text =
+            "processor\t: 0\nmodel name\t: processor : 7\n\nprocessor\t: 3\nprocessor: x\nprocessor : 99999\n";
+        assert_eq!(described(text), [0, 3]);
+        assert!(described("").is_empty());
+        let by_proc = described(&std::fs::read_to_string("/proc/cpuinfo").unwrap());
+        assert_eq!(by_proc, online());
+    }
+
+    #[test]
+    fn memory_that_is_refused_is_not_a_filter() {
+        let refused = |error| Refused(error).to_string();
+        let memory = refused(io::Error::other(NoRing(io::Error::from_raw_os_error(libc::EPERM))));
+        assert!(memory.contains("perf_event_mlock_kb") && !memory.contains("filter"), "{memory}");
+        assert!(!refused(io::Error::from_raw_os_error(libc::EPERM)).contains("mlock"));
     }
 }

@@ -148,7 +148,10 @@ impl Builder {
                 }
             }
             Told::Mapping(mapping) => {
-                self.allocators.remove(&mapping.pid);
+                // All areas are looked through for one: not after each of as many mappings.
+                if place::may_be_allocator(&mapping.name) {
+                    self.allocators.remove(&mapping.pid);
+                }
                 self.space.map(&mapping);
             }
             Told::Name { pid, tid, name, exec } => {
@@ -156,14 +159,20 @@ impl Builder {
                 self.space.name(pid, tid, &name, exec);
             }
             Told::Fork { pid, tid, parent, parent_tid } => {
-                self.allocators.remove(&pid);
+                // A child has what its parent has mapped, a thread the same.
+                if pid != parent {
+                    match self.allocators.get(&parent).copied() {
+                        Some(allocator) => self.allocators.insert(pid, allocator),
+                        None => self.allocators.remove(&pid),
+                    };
+                }
                 self.space.fork((pid, tid), (parent, parent_tid));
             }
-            Told::Exit { tid, .. } => {
+            Told::Exit { pid, tid } => {
                 if let Some(begin) = self.pairs.end(tid) {
                     self.fault(begin, None);
                 }
-                self.space.exit(tid);
+                self.space.exit(pid, tid);
             }
             Told::Lost(records) => self.lost = self.lost.saturating_add(records),
             Told::Other => {}

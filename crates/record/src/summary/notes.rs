@@ -31,6 +31,12 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
             summary.recording.lost
         ));
     }
+    if end.names_left_out > 0 {
+        notes.push(format!(
+            "names of functions that {} processes made at run time are not in the recording: it had reached its limit",
+            end.names_left_out
+        ));
+    }
     let left_out = &summary.left_out;
     let tables = [
         ("mappings", summary.mappings.len(), left_out.mappings),

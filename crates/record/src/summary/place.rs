@@ -65,6 +65,9 @@ pub enum Class {
     Unknown,
 }
 
+/// What names of memory without a file begin with.
+const ANONYMOUS: [&str; 4] = ["//anon", "[anon", "/dev/zero", "/anon_hugepage"];
+
 impl Class {
     pub fn of(area: Option<&Area>) -> Self {
         let Some(area) = area else { return Self::Unknown };
@@ -72,14 +75,12 @@ impl Class {
         match &*area.name {
             "[heap]" => Self::Heap,
             name if name.starts_with("[stack") => Self::Stack,
-            name if ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/"].iter().any(|start| name.starts_with(start)) => {
-                if is_shared {
-                    Self::Shared
-                } else {
-                    Self::Anonymous
-                }
+            // Of a private mapping of these, what is read are the file's pages.
+            name if is_shared && ["/memfd:", "/SYSV", "/dev/shm/"].iter().any(|start| name.starts_with(start)) => {
+                Self::Shared
             }
-            name if name.starts_with("//anon") || name.starts_with("[anon") || name.is_empty() => {
+            // A private mapping of /dev/zero is new memory, and so is what the kernel calls /anon_hugepage.
+            name if name.is_empty() || ANONYMOUS.iter().any(|start| name.starts_with(start)) => {
                 if is_shared {
                     Self::Shared
                 } else {
@@ -138,6 +139,16 @@ const ALLOCATORS: &[(&str, &str)] = &[
     ("libasan", "AddressSanitizer"),
 ];
 
+/// Whether a mapping of that name may say another allocator.
+pub fn may_be_allocator(name: &str) -> bool {
+    let name = name.rsplit('/').next().unwrap_or_default();
+    is_glibc(name) || ALLOCATORS.iter().any(|(part, _)| name.contains(part))
+}
+
+fn is_glibc(name: &str) -> bool {
+    name.starts_with("libc.so") || name.starts_with("libc-2")
+}
+
 /// The allocator that a process probably uses.
 pub fn allocator(process: &Process) -> Option<&'static str> {
     let mut has_glibc = false;
@@ -146,7 +157,7 @@ pub fn allocator(process: &Process) -> Option<&'static str> {
         if let Some((_, allocator)) = ALLOCATORS.iter().find(|(part, _)| name.contains(part)) {
             return Some(allocator);
         }
-        has_glibc |= name.starts_with("libc.so") || name.starts_with("libc-2");
+        has_glibc |= is_glibc(name);
     }
     has_glibc.then_some("glibc")
 }
@@ -202,6 +213,13 @@ mod tests {
         let class = |name, flags| Class::of(Some(&area(name, flags, 4096)));
         assert_eq!(class("//anon", libc::MAP_PRIVATE), Class::Anonymous);
         assert_eq!(class("/dev/zero (deleted)", libc::MAP_SHARED), Class::Shared);
+        let (shared, private) = (libc::MAP_SHARED, libc::MAP_PRIVATE);
+        for name in ["/memfd:x (deleted)", "/dev/shm/x", "/SYSV00000000"] {
+            assert_eq!((class(name, shared), class(name, private)), (Class::Shared, Class::File), "{name}");
+        }
+        for name in ["/anon_hugepage (deleted)", "/dev/zero", "[anon:x]"] {
+            assert_eq!((class(name, shared), class(name, private)), (Class::Shared, Class::Anonymous), "{name}");
+        }
         assert_eq!(class("/usr/lib/libc.so.6", libc::MAP_PRIVATE), Class::File);
         assert_eq!(
             (class("[heap]", 2), class("[stack]", 2), class("[vdso]", 2)),
@@ -214,6 +232,13 @@ mod tests {
         assert_eq!(sizes(2 << 20), "anonymous, 2 MiB");
         assert_eq!(sizes(0), "anonymous, 1 bytes");
         assert_eq!(sizes(u64::MAX), "anonymous");
+    }
+
+    #[test]
+    fn only_libraries_with_an_allocator_change_it() {
+        let may = |name| may_be_allocator(name);
+        assert!(may("/usr/lib/libc.so.6") && may("/lib/libc-2.31.so") && may("/usr/local/lib/libjemalloc.so.2"));
+        assert!(!["//anon", "[heap]", "/usr/lib/libm.so.6", "/x/jemalloc/data", ""].map(may).contains(&true));
     }
 
     #[test]

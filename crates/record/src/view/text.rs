@@ -32,9 +32,11 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Characters that a terminal would act on become dots.
+/// Characters that a terminal would act on become dots: also those that turn the direction of what follows.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+    let is_direction =
+        |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || is_direction(c) { '.' } else { c }).collect()
 }
 
 /// `text` without its middle, if it is longer.
@@ -252,6 +254,7 @@ mod tests {
         assert_eq!((number(0), number(999), number(1_234_567)), ("0".into(), "999".into(), "1 234 567".into()));
         assert_eq!(fit("/usr/lib/x86_64-linux-gnu/libc.so.6", 16), "/usr/…/libc.so.6");
         assert_eq!((fit("short", 16), fit("a\u{1b}[2Jb", 16)), ("short".into(), "a.[2Jb".into()));
+        assert_eq!(plain("a\u{202e}b\u{2067}c\u{200f}\u{2029}é"), "a.b.c..é");
         assert_eq!((short(850.4), short(12_500.0)), ("850 ns".into(), "12 µs".into()));
     }
 }
