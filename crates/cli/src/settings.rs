@@ -156,7 +156,7 @@ fn target(path: &Path) -> PathBuf {
     place.canonicalize().unwrap_or(place)
 }
 
-/// Gives a new file the owner and the rights of the one that it takes the place of.
+/// Gives a new file the owner and the rights of the file that it replaces.
 fn keep(new: &File, old: &Metadata) -> std::io::Result<()> {
     let made = new.metadata()?;
     if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
@@ -302,7 +302,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases())]
 
-        /// What is read is sound; what is changed is read as it was written, and the rest stays.
+        /// A file that can be read is sound. A change is read as it was written, and the rest stays.
         #[test]
         fn any_file_is_read_or_refused(text in garbled(&[FILE]), value in garbled(&["a,b", "x = # y"])) {
             let text = String::from_utf8_lossy(&text);

@@ -105,7 +105,7 @@ int main(void)
 }
 "#;
 
-/// Faults of that program.
+/// The program's faults.
 const FAULTS: u64 = 10 * 20_000;
 
 #[test]

@@ -255,7 +255,7 @@ fn handlers() -> Vec<File> {
     handlers.filter(|stat| state(stat).0.contains("(faultless-0)")).collect()
 }
 
-/// The beginning of that, and whether the thread sleeps.
+/// Its beginning, and whether the thread sleeps.
 fn state(stat: &File) -> (String, bool) {
     let mut bytes = [0; 64];
     let n = stat.read_at(&mut bytes, 0).unwrap();

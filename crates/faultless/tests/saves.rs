@@ -279,7 +279,7 @@ fn who_waits_for_a_save_hears_of_signals() {
     });
 }
 
-/// Nobody takes a save that was cancelled for one that was done.
+/// A save that was cancelled is not taken for one that was done.
 #[test]
 fn a_cancelled_save_is_an_error_for_all_who_wait() {
     let Some((region, snapshot)) = taken(3) else { return };

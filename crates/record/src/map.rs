@@ -71,8 +71,8 @@ impl Hasher for Number {
     }
 }
 
-/// Stands for a row of numbers, where there are too many rows to keep all of them at hand: 128 bits, with which two rows
-/// of a recording are the same by chance in no run.
+/// Stands for a row of numbers, where there are too many rows to keep all of them at hand. It has 128 bits, so two rows
+/// of a recording do not have the same one by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark(u64, u64);
 

@@ -378,7 +378,7 @@ mod tests {
         for pid in 2..=most {
             space.fork((pid, pid), (1, 1));
         }
-        // Nobody has ended: there is no room for one more, and the others stay.
+        // No process has ended: there is no room for one more, and the others stay.
         space.fork((most + 1, most + 1), (1, 1));
         assert_eq!((at(&mut space, most + 1, 0x1000), at(&mut space, most, 0x1000)), ("-".into(), "a".into()));
         assert_eq!(space.processes.len(), MOST_PROCESSES);

@@ -1,5 +1,5 @@
-//! Reading a large recording: what is kept is bounded, and what is left out is said. It is the only test of its process,
-//! for it looks at the memory of that.
+//! Reading a large recording: memory is bounded, and the report says what it leaves out. It is the only test of its
+//! process, because it looks at the memory of the process.
 
 mod parts;
 

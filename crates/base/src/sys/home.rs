@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use super::raw::direct;
 
-/// The number of that process; 0: not known yet.
+/// The number of the process; 0: not known yet.
 static HOME: AtomicI32 = AtomicI32::new(0);
 /// What /proc calls it, if it is process 1; 0: not known.
 static NAME: AtomicI32 = AtomicI32::new(0);

@@ -10,7 +10,7 @@ use crate::Errno;
 const REST_NS: u64 = 1_000_000;
 
 /// As `poll`, for [`libc::POLLIN`] and [`libc::POLLOUT`]: how many entries are ready. A negative number is passed over.
-/// It never fails because the process may not have so many descriptors.
+/// It never fails because the process may have too few descriptors.
 pub fn poll(polls: &mut [libc::pollfd], timeout_ms: u32) -> Answer {
     polls.iter_mut().for_each(|poll| poll.revents = 0);
     match by_poll(polls, timeout_ms) {

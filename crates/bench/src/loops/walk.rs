@@ -17,7 +17,7 @@ const LINE: usize = 64;
 const PIECE: usize = 4 << 20;
 /// Of a strided walk: a piece of this size in each of those.
 const STRIDE: (usize, usize) = (256 << 10, 1 << 20);
-/// A random walk reads one page of so many.
+/// A random walk reads one page of this number.
 const FEW: usize = 32;
 const PARTS: usize = 4;
 
@@ -86,7 +86,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: this mapping, which nobody uses any more.
+        // SAFETY: this mapping, which is not used any more.
         unsafe { libc::munmap(self.at, self.bytes) };
     }
 }

@@ -63,7 +63,7 @@ impl Target {
     }
 }
 
-/// Opens a file, and says whether it is new. A pipe that nobody reads is an error, and is not waited for.
+/// Opens a file, and says whether it is new. A pipe without a reader is an error, and is not waited for.
 fn open(path: &Path) -> io::Result<(File, bool)> {
     let is_regular = match std::fs::metadata(path) {
         Ok(data) => data.is_file(),
@@ -95,7 +95,7 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
     Ok((file, false))
 }
 
-/// Whether nobody else holds the lock; it is held until the file is closed. A file system without locks has none held.
+/// Whether no other process holds the lock; it is held until the file is closed. A file system without locks has none held.
 fn lock(file: &File) -> bool {
     // SAFETY: a request on an open descriptor.
     let done = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };

@@ -232,7 +232,7 @@ mod tests {
         h
     }
 
-    /// Nobody writes to the pipe.
+    /// The pipe has no writer.
     #[test]
     fn a_pipe_is_of_no_kind_also_as_an_interpreter() {
         let pipe = scratch("pipe", b"");

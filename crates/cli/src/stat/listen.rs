@@ -203,7 +203,7 @@ struct State {
     is_over: AtomicBool,
 }
 
-/// Whether there is room for one more. The oldest that has sent nothing makes room: who only connects shuts out nobody.
+/// Whether there is room for one more. The oldest that has sent nothing makes room, so that idle connections shut out no client.
 fn make_room(under_way: &mut Vec<UnderWay>) -> bool {
     under_way.retain(|one| !one.state.is_over.load(Ordering::Relaxed));
     if under_way.len() < MOST {

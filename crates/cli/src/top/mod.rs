@@ -2,8 +2,10 @@
 //! those that take many faults are there too.
 //!
 //! [`sample`] looks at the machine and tells what happened from one look to the next. [`app`] holds what is shown, and
-//! what keys do to it. [`list`] and [`detail`] draw that; [`columns`] has the columns of the list. Nothing but this
-//! module and [`signals`] touches the terminal: the others are tested without one, and all of it in tmux (`tests/top.rs`).
+//! what keys do to it. [`list`] and [`detail`] draw that; [`columns`] has the columns of the list.
+//!
+//! Only this module and [`signals`] touch the terminal. The others are tested without one, and all of it in tmux
+//! (`tests/top.rs`).
 //!
 //! Exit status: 0 when the user ends it, 1 where there is no terminal to draw on or no process can be seen, 125 if
 //! options are wrong. A signal that asks it to end ends it by that signal, with the terminal as it was. So it is while

@@ -36,7 +36,7 @@ pub fn stop_all() {
     unsafe { libc::kill(0, SIGTSTP) };
 }
 
-/// Stops this process, until it goes on. Not so where nobody could have it go on.
+/// Stops this process, until it goes on. Not so where no process could have it go on.
 fn stop() {
     // SAFETY: both structures are writable, and zero bytes are a value of them. The signal comes before `raise` returns.
     unsafe {

@@ -74,7 +74,7 @@ impl Target {
         tried(|| unsafe { libc::renameat(directory, self.partial.as_ptr(), directory, self.name.as_ptr()) })?;
         // SAFETY: no memory is given.
         match tried(|| unsafe { libc::fsync(directory) }) {
-            // It could not be opened for reading, or its file system does not do that: all of that is made durable.
+            // It could not be opened for reading, or its file system does not do that: the whole file system is synced.
             Err(error) if matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)) => {
                 let file = number_of(&self.file)?;
                 // SAFETY: as above.
@@ -151,7 +151,7 @@ fn make_new(directory: i32, name: &[u8]) -> io::Result<(Descriptor, CString)> {
     }
 }
 
-/// As much of a name as there is room for, and what tells the file from all others of that name. A number of the
+/// As much of a name as there is room for, and what tells the file from all others with the name. A number of the
 /// process would not: in a container the next one has the same.
 fn partial_name(name: &[u8], random: u64) -> Vec<u8> {
     let end = format!(".partial-{random:016x}");

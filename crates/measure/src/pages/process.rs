@@ -69,8 +69,8 @@ fn effective(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether what this user left may be the page of a process with the rights of `user`: its own, or one of root, who may
-/// have given up rights since, or of the reader, who may deceive himself. Any other could say what he likes.
+/// Whether what this user left may be the page of a process with the rights of `user`. It may be the process's own. Root
+/// may have given up rights since, and the reader may deceive himself. Any other user could say anything.
 pub fn may_be_of(left_by: u32, user: Option<u32>) -> bool {
     // SAFETY: no arguments.
     let reader = unsafe { libc::geteuid() };

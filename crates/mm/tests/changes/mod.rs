@@ -35,7 +35,7 @@ pub struct Expected {
 /// All pages of a region.
 pub struct Oracle {
     pub pages: Vec<Option<Expected>>,
-    /// What is mapped is like this.
+    /// Mapped memory is like this.
     attributes: Attributes,
 }
 

@@ -139,7 +139,7 @@ const ALLOCATORS: &[(&str, &str)] = &[
     ("libasan", "AddressSanitizer"),
 ];
 
-/// Whether a mapping of that name may say another allocator.
+/// Whether a mapping with this name may say another allocator.
 pub fn may_be_allocator(name: &str) -> bool {
     let name = name.rsplit('/').next().unwrap_or_default();
     is_glibc(name) || ALLOCATORS.iter().any(|(part, _)| name.contains(part))

@@ -24,7 +24,7 @@ pub struct Served {
     pub requests: u64,
     /// What they asked for.
     pub handed_out_bytes: u64,
-    /// Of that, what had memory behind it: no fault came for it.
+    /// The part that had memory behind it: no fault came for it.
     pub with_memory_bytes: u64,
     /// Memory that the program dropped, and that was zeroed where it stood: no fault came for it either.
     pub recycled_bytes: u64,
