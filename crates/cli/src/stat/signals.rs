@@ -7,12 +7,15 @@ use std::time::Duration;
 /// What ends a watch: the keys of the terminal, and signals that ask it to end.
 const ENDS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Whether it is ignored: as `nohup`, and shells for what runs in the background, have it. Then it ends nothing.
-fn is_ignored(signal: i32) -> bool {
+/// Whether it is ignored, as `nohup` has it: then it ends nothing. Shells have SIGINT ignored for what runs in the
+/// background, and a script ends it by that signal all the same.
+fn is_kept_out(signal: i32) -> bool {
     // SAFETY: a query; zero bytes are a value of the structure, which is writable.
     unsafe {
         let mut action: libc::sigaction = zeroed();
-        libc::sigaction(signal, null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+        signal == libc::SIGHUP
+            && libc::sigaction(signal, null(), &mut action) == 0
+            && action.sa_sigaction == libc::SIG_IGN
     }
 }
 
@@ -22,7 +25,7 @@ fn ends() -> libc::sigset_t {
         let mut set: libc::sigset_t = zeroed();
         libc::sigemptyset(&mut set);
         // The kernel keeps an ignored signal that is blocked, and it would be taken.
-        ENDS.iter().filter(|signal| !is_ignored(**signal)).for_each(|signal| {
+        ENDS.iter().filter(|signal| !is_kept_out(**signal)).for_each(|signal| {
             libc::sigaddset(&mut set, *signal);
         });
         set

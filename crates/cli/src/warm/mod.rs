@@ -219,6 +219,11 @@ fn status(socket: &Path) -> Result<Option<Status>> {
         // Who listened there has ended.
         Err(_) => return Ok(None),
     };
+    // It may have ended before it answered.
+    let is_gone = || Speaker::connect(socket).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
+    if answer.is_none() && is_gone() {
+        return Ok(None);
+    }
     let status = answer.and_then(|answer| Status::decode(&answer)).with_context(|| {
         format!(
             "a daemon listens at {}, and does not answer. `pgrep -f 'faultless warm start'` tells its number: \
