@@ -11,7 +11,7 @@ use super::{ATTRIBUTES, BASE, Memory, access, assert_counted, chance, check, mem
 /// Pages of a snapshot, from the first one on.
 fn read(region: &Memory, id: usize, pages: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; pages * PAGE];
-    region.read_snapshot(id, BASE, &mut bytes);
+    assert!(region.read_snapshot(id, BASE, &mut bytes).is_ok());
     bytes.chunks(PAGE).map(|page| page[0]).collect()
 }
 
