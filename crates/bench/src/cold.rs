@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use faultless_measure::paired::Spread;
 
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::Session;
-use super::plan::{Context, Launch, Metric, Row, Section};
+use super::plan::{Context, Launch, Row, Section};
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Turns, ratio};
 use super::{parts, programs};
@@ -220,17 +219,14 @@ pub fn main(args: &Args) -> Result<()> {
 
 fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Sample>) {
     for (way, samples) in rounds {
-        let cell = |figure: fn(&Sample) -> f64| {
-            let values: Vec<f64> = samples.iter().map(figure).collect();
-            Spread::of(&values).map_or(NOTHING.into(), |spread| table::spread(&spread, Metric::Wall))
-        };
+        let [wall, user, system] = table::times(samples);
         let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).filter(|_| *way != Way::Plain);
         table.add_row([
             title.to_owned(),
             way.name().to_owned(),
-            cell(|sample| sample.wall),
-            cell(|sample| sample.used.user),
-            cell(|sample| sample.used.system),
+            wall,
+            user,
+            system,
             to_plain.map_or(NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);
     }

@@ -5,6 +5,7 @@ use comfy_table::{Table, presets};
 pub use crate::format::{bytes, interval, seconds};
 
 use super::contender::Contender;
+use super::measure::Sample;
 use super::plan::{Against, Line, Metric, Section};
 use super::verdict::{Board, Judgement, Peaks};
 use faultless_measure::paired::{Ratio, Spread};
@@ -28,6 +29,16 @@ pub fn spread(spread: &Spread, metric: Metric) -> String {
         text.strip_suffix(unit).map(|number| number.trim_end().to_owned()).unwrap_or(text)
     };
     format!("{median} ({}..{})", end(spread.min), end(spread.max))
+}
+
+/// Wall, user and system time of runs, a cell each.
+pub fn times(samples: &[Sample]) -> [String; 3] {
+    let figures: [fn(&Sample) -> f64; 3] =
+        [|sample| sample.wall, |sample| sample.used.user, |sample| sample.used.system];
+    figures.map(|figure| {
+        let values: Vec<f64> = samples.iter().map(figure).collect();
+        Spread::of(&values).map_or(NOTHING.into(), |values| spread(&values, Metric::Wall))
+    })
 }
 
 /// One table; `None` when no row belongs to it.

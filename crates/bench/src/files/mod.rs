@@ -21,7 +21,7 @@ use super::aims::Aims;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::{self, Session};
-use super::plan::{Context, Metric};
+use super::plan::Context;
 use super::setting::Setting;
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Turns, ratio};
@@ -213,18 +213,15 @@ fn drop_pages(dir: &Path) -> std::io::Result<()> {
 
 fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Sample>) {
     for (way, samples) in rounds {
-        let cell = |figure: fn(&Sample) -> f64| {
-            let values: Vec<f64> = samples.iter().map(figure).collect();
-            Spread::of(&values).map_or(NOTHING.into(), |spread| table::spread(&spread, Metric::Wall))
-        };
+        let [wall, user, system] = table::times(samples);
         let faults: Vec<f64> = samples.iter().map(|sample| sample.used.faults as f64).collect();
         let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).filter(|_| *way != Way::Plain);
         table.add_row([
             row.title.clone(),
             way.name().to_owned(),
-            cell(|sample| sample.wall),
-            cell(|sample| sample.used.user),
-            cell(|sample| sample.used.system),
+            wall,
+            user,
+            system,
             Spread::of(&faults).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median)),
             to_plain.map_or(NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);
