@@ -88,3 +88,66 @@ fn what_is_to_lie_over_free_memory_takes_its_place() {
     assert!(use_all(&space, &fake, claimed) > 0);
     assert!(is_untouched(&fake, claimed));
 }
+
+#[test]
+fn what_is_given_up_without_a_lock_is_used_by_nobody() {
+    let (space, fake) = world();
+    let block = space.allocate(0, 32 * SLOT, SLOT, Need::Any).unwrap();
+    let block = Span::new(block.addr, 32 * SLOT);
+    fake.write(block, 1);
+    assert!(space.free(block.start));
+    let idle = space.budget().idle();
+    let claimed = Span::new(block.start + 7 * SLOT + PAGE, 3 * SLOT);
+    space.give_up_inside(claimed);
+    place(&fake, claimed);
+    for take in [
+        |space: &Space<Fake>| {
+            assert!(space.allocate(0, 32 * SLOT, SLOT, Need::Any).is_some_and(|b| space.free(b.addr)))
+        },
+        |space: &Space<Fake>| assert!(space.press() > 0),
+        |space: &Space<Fake>| assert_eq!(space.press(), 0),
+        |space: &Space<Fake>| space.fork_child(),
+    ] {
+        take(&space);
+        assert!(is_untouched(&fake, claimed));
+    }
+    assert!(idle > 0 && space.budget().idle() == 0, "also the four slots are not idle any more");
+    assert!(use_all(&space, &fake, claimed) > 0);
+    assert!(is_untouched(&fake, claimed));
+    space.retire();
+    assert!(is_untouched(&fake, claimed));
+}
+
+#[test]
+fn a_child_does_not_come_to_what_was_given_up_without_a_lock() {
+    let (space, fake) = world();
+    let block = space.allocate(0, 8 * SLOT, SLOT, Need::Any).unwrap();
+    fake.write(Span::new(block.addr, 8 * SLOT), 1);
+    assert!(space.free(block.addr));
+    let claimed = Span::new(block.addr + 3 * SLOT, SLOT);
+    space.give_up_inside(claimed);
+    place(&fake, claimed);
+    space.fork_child();
+    assert!(is_untouched(&fake, claimed));
+    assert!(use_all(&space, &fake, claimed) > 0);
+    assert!(is_untouched(&fake, claimed));
+}
+
+/// Given up before the arena grows there: it may hold nothing by then, and so the kernel knows nothing of it.
+#[test]
+fn the_arena_does_not_grow_over_what_was_given_up() {
+    for first in [0, 5, 17, SLOTS - 2] {
+        let (space, fake) = world();
+        let claimed = Span::new(space.span().start + first * SLOT, SLOT + PAGE);
+        space.give_up_inside(claimed);
+        // One block may come in vain: where the arena was to grow.
+        space
+            .allocate(0, 3 * SLOT, SLOT, Need::Zero)
+            .into_iter()
+            .for_each(|block| assert!(space.free(block.addr)));
+        assert!(use_all(&space, &fake, claimed) > 0);
+        space.fork_child();
+        assert!(use_all(&space, &fake, claimed) > 0);
+        assert!(space.retire());
+    }
+}

@@ -97,7 +97,7 @@ fn a_slot_whose_attributes_change_is_not_touched() {
 #[test]
 fn a_slot_that_a_fork_shares_is_not_touched() {
     check(State::Mapped, &[0], |w| {
-        w.slots.share(Slot::new(0), flag::FORKED);
+        w.slots.mark(Slot::new(0), flag::FORKED);
     });
 }
 

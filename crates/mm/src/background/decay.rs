@@ -68,6 +68,7 @@ impl<S: Sys> Space<S> {
         let above = self.budget.above_limit();
         for shard in self.all_shards() {
             let Some(mut arena) = shard.lock_soon() else { continue };
+            self.settle_given_up(&mut arena);
             for kind in [Kind::Dirty, Kind::Zeroed] {
                 let Some(free) = arena.free().stalest(kind, now) else { continue };
                 let age = now.wrapping_sub(free.stamp);
@@ -77,10 +78,9 @@ impl<S: Sys> Space<S> {
                     _ => continue,
                 };
                 let e = free.extent().front(n.min(DECAY_SLOTS).min(self.budget.idle()));
-                if e.is_empty() {
+                if e.is_empty() || !arena.take_at(e) {
                     continue;
                 }
-                arena.take_at(e);
                 drop(arena);
                 self.return_to_kernel(shard, e, free.stamp);
                 shard.count(Counter::BytesDecayed, e.bytes());
@@ -138,9 +138,12 @@ impl<S: Sys> Space<S> {
                     let Some(mut arena) = shard.lock_soon() else { break };
                     let Some(free) = arena.free().oldest(kind) else { break };
                     let e = free.extent().front(left.min(free.extent().n));
-                    left -= e.n;
-                    arena.take_at(e);
+                    if !arena.take_at(e) {
+                        self.settle_given_up(&mut arena);
+                        continue;
+                    }
                     drop(arena);
+                    left -= e.n;
                     self.return_to_kernel(shard, e, free.stamp);
                     shard.count(counter, e.bytes());
                     bytes += e.bytes();

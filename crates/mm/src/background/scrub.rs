@@ -116,7 +116,9 @@ impl<S: Sys> Space<S> {
                     let most = free.extent().n.min(self.sys.scrub_largest() / SLOT);
                     let e = free.extent().front(of_block(most));
                     self.scrubber.begin();
-                    arena.take_at(e);
+                    if !arena.take_at(e) {
+                        return Progress::Worked;
+                    }
                     self.scrubber.take_away(e.n);
                     drop(arena);
                     self.scrub(shard, e, free.stamp);

@@ -6,6 +6,7 @@
 use faultless_base::sys::Sys;
 use faultless_base::{SLOT, Span};
 
+use crate::frame::arena::Arena;
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
@@ -16,7 +17,7 @@ impl<S: Sys> Space<S> {
     pub fn taint(&self, span: Span) {
         self.each_part(span, |shard, _, e| {
             for i in e.slots().filter(|&i| matches!(shard.slots.state(i), State::Block | State::Runs)) {
-                shard.slots.share(i, flag::TAINTED);
+                shard.slots.mark(i, flag::TAINTED);
             }
         });
         self.wait_while_busy(Span { start: span.start & !(SLOT - 1), end: span.end });
@@ -45,42 +46,54 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program is about to map something of its own over `span`, or to unmap it. The free slots of `span` are
-    /// never handed out again. To be called first: idle slots have memory, which goes then.
+    /// never handed out again, and nothing of ours comes to their memory, also in a forked child. To be called first:
+    /// idle slots have memory, which goes then.
     pub fn give_up(&self, span: Span) {
         self.taint(span);
         self.each_part(span, |shard, _, e| {
-            let known = || e.before(shard.slots.tail());
-            let is_passing = || known().slots().any(|i| shard.slots.state(i) == State::InTransit);
-            let (mut turn, end) = (0, self.sys.now_ns() + REPLACED_WAIT_NS);
-            loop {
-                // Another thread may have the lock for a moment. What is free in its lists then is not given up yet.
-                let mut is_seen = false;
-                while let Some(mut arena) = shard.lock_soon() {
-                    let Some(free) = arena.take_free(known()) else {
-                        is_seen = true;
-                        break;
-                    };
-                    drop(arena);
-                    let idle = free.slots().filter(|&i| shard.slots.was(i) != State::Unbacked).count();
-                    self.budget.unkeep(idle);
-                    self.abandon(shard, free);
-                }
-                // The background thread has some for a moment.
-                self.scrubber.recall();
-                if is_seen && !is_passing() || self.sys.now_ns() >= end {
-                    break;
-                }
-                self.sys.relax(turn);
-                turn += 1;
+            while let Some(mut arena) = shard.lock_soon() {
+                let free = arena.take_free(e.before(shard.slots.tail()));
+                self.settle_given_up(&mut arena);
+                let Some(free) = free else { break };
+                drop(arena);
+                let idle = free.slots().filter(|&i| shard.slots.was(i) != State::Unbacked).count();
+                self.budget.unkeep(idle);
+                self.abandon(shard, free);
             }
         });
+        self.mark_given_up(span);
+    }
+
+    /// The same without a lock, for a thread that may be inside the engine, or in a child that shares memory with its
+    /// parent: idle slots keep their memory until it is replaced.
+    pub fn give_up_inside(&self, span: Span) {
+        self.taint(span);
+        self.mark_given_up(span);
+    }
+
+    fn mark_given_up(&self, span: Span) {
+        self.each_part(span, |shard, _, e| {
+            e.slots().for_each(|i| shard.slots.give_up(i));
+            // Another thread has some for a moment. When it puts them back, they are dropped.
+            let is_passing = |i| shard.slots.has(i, flag::GIVEN_UP) && shard.slots.state(i) == State::InTransit;
+            let passing = || e.slots().any(is_passing);
+            if passing() {
+                self.scrubber.recall();
+                self.wait_at_most(REPLACED_WAIT_NS, || !passing());
+            }
+        });
+    }
+
+    /// The memory of slots that were given up while they were in the lists is idle no longer.
+    pub(crate) fn settle_given_up(&self, arena: &mut Arena) {
+        self.budget.unkeep(arena.take_given_up());
     }
 
     /// The kernel refers to memory in `span` without a mapping: a pipe holds its pages, or a socket sends from them.
     /// A move does not see that, as it would see a pin. So the memory must not be used for anything else.
     pub fn reference(&self, span: Span) {
         self.taint(span);
-        self.lent_in(span).for_each(|i| _ = self.program().slots.share(i, flag::TAINTED));
+        self.lent_in(span).for_each(|i| _ = self.program().slots.mark(i, flag::TAINTED));
     }
 
     /// The kernel may refer to any memory in such ways from now on.
@@ -104,17 +117,17 @@ impl<S: Sys> Space<S> {
                             shard.slots.clear(i, flag::SIGNED);
                         }
                         // How much of it is left is not known: it counts as charged, no longer as used.
-                        let before = shard.slots.share(i, flag::FRESH);
+                        let before = shard.slots.mark(i, flag::FRESH);
                         if before & (flag::FRESH | flag::CHARGED) == 0 {
                             self.budget.unuse(1);
                             if before & flag::ADVISED != 0 {
                                 self.budget.charge(1);
-                                shard.slots.share(i, flag::CHARGED);
+                                shard.slots.mark(i, flag::CHARGED);
                             }
                         }
                     }
                     Change::HugeAdvised if whole => {
-                        let fresh = shard.slots.share(i, flag::ADVISED) & flag::FRESH != 0;
+                        let fresh = shard.slots.mark(i, flag::ADVISED) & flag::FRESH != 0;
                         self.budget.discharge((fresh && shard.slots.clear(i, flag::CHARGED)) as usize);
                     }
                     Change::HugeAdvised => {}

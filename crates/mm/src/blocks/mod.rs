@@ -161,7 +161,7 @@ impl<S: Sys> Space<S> {
     /// Gives memory inside slot `i`, which no block uses, back to the kernel. How much the slot still has is not known
     /// then. Whether it is gone.
     fn strip_slot(&self, shard: &Shard, i: Slot, span: Span) -> bool {
-        let before = shard.slots.share(i, flag::FRESH);
+        let before = shard.slots.mark(i, flag::FRESH);
         let done = span.is_empty() || self.sys.discard(span);
         let is_empty = done && self.sys.present_pages(shard.slot(i)) == 0;
         if is_empty && before & flag::CHARGED != 0 && shard.slots.has(i, flag::ADVISED) {

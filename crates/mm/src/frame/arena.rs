@@ -26,6 +26,8 @@ pub struct Arena {
     pub carver: Carver,
     /// The block that came back last and of which memory was kept.
     last: Extent,
+    /// Slots with memory that were given up since [`Arena::take_given_up`] was last asked.
+    given_up: usize,
 }
 
 impl Arena {
@@ -38,7 +40,7 @@ impl Arena {
         carved: &'static mut [Carved],
     ) -> Self {
         let carver = Carver::new(slots, sizes, carved);
-        Self { base, slots, buddy: Buddy::new(links), carver, last: Extent::NONE }
+        Self { base, slots, buddy: Buddy::new(links), carver, last: Extent::NONE, given_up: 0 }
     }
 
     /// In a forked child: the lists begin anew from what each slot and each block says, whatever a thread of the
@@ -48,6 +50,7 @@ impl Arena {
         self.buddy.clear(slots.tail());
         self.carver.clear();
         self.last = Extent::NONE;
+        self.given_up = 0;
         slots.ever_used().groups(
             |i| slots.state(i),
             |e, state| match state {
@@ -108,21 +111,22 @@ impl Arena {
     /// Takes exactly these slots, if all of them are free.
     pub fn take_at(&mut self, e: Extent) -> bool {
         let inside = e.end() <= self.slots.tail();
-        let free = inside && e.slots().all(|i| self.slots.state(i).is_free());
-        if free {
-            self.carve(e);
-        }
-        free
+        inside && e.slots().all(|i| self.slots.state(i).is_free()) && self.carve(e)
     }
 
     fn pop(&mut self, n: usize, align: usize, kind: Kind) -> Option<Extent> {
         let order = n.max(align).next_power_of_two().trailing_zeros() as usize;
-        let free = self.buddy.pop(kind, order)?;
-        let rest = free.extent().behind(n);
-        if !rest.is_empty() {
-            self.put(rest, kind, free.stamp);
+        loop {
+            let free = self.buddy.pop(kind, order)?;
+            let rest = free.extent().behind(n);
+            if !rest.is_empty() {
+                self.put(rest, kind, free.stamp);
+            }
+            let e = free.extent().front(n);
+            if self.pass(e) {
+                return Some(e);
+            }
         }
-        Some(self.pass(free.extent().front(n)))
     }
 
     /// First fit over all slots, in any blocks and of any kind, with `holes` holes at most.
@@ -137,17 +141,15 @@ impl Arena {
             let hole = || e.slots().rev().filter(|&i| self.slots.state(i) == State::Unbacked).nth(holes);
             match taken.or_else(hole) {
                 Some(i) => e.first = (i + 1).next_multiple_of(align),
-                None => {
-                    self.carve(e);
-                    return Some(e);
-                }
+                None if self.carve(e) => return Some(e),
+                None => {}
             }
         }
         None
     }
 
-    /// Takes free slots out of the lists, kind by kind.
-    fn carve(&mut self, e: Extent) {
+    /// Takes free slots out of the lists, kind by kind; false as for [`Arena::pass`].
+    fn carve(&mut self, e: Extent) -> bool {
         let slots = self.slots;
         e.groups(
             |i| slots.state(i),
@@ -157,7 +159,7 @@ impl Arena {
                 }
             },
         );
-        self.pass(e);
+        self.pass(e)
     }
 
     fn grow(&mut self, n: usize, align: usize, sys: &impl Sys) -> Option<Extent> {
@@ -165,8 +167,7 @@ impl Arena {
         let first = self.slots.tail().next_multiple_of(align);
         self.open_to(Slot::new(first.number().checked_add(n)?), sys).then_some(())?;
         let e = Extent { first, n };
-        self.carve(e);
-        Some(e)
+        self.carve(e).then_some(e)
     }
 
     /// Opens the reservation up to slot `end` at least; new slots are holes, but for those where the program has
@@ -187,13 +188,19 @@ impl Arena {
         // One more than is asked for: `examine.rs` compares with a free slot, whose attributes never changed.
         let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(limit);
         let grown = Extent::between(self.slots.tail(), new_tail);
-        if !sys.open_first(self.span(grown)) {
-            return false;
+        // First on their way: who gives them up from now on waits until they are opened.
+        let is_whole = grown.slots().fold(true, |all, i| self.slots.take(i) && all);
+        if is_whole && sys.open_first(self.span(grown)) {
+            grown.slots().for_each(|i| _ = self.slots.mark(i, flag::OPEN));
+            self.slots.set_tail(new_tail);
+            self.give(grown, Kind::Unbacked, 0);
+            return true;
         }
-        grown.slots().for_each(|i| _ = self.slots.mark(i, flag::OPEN));
-        self.slots.set_tail(new_tail);
-        self.put(grown, Kind::Unbacked, 0);
-        true
+        let last = grown.slots().rev().find(|&i| self.slots.has(i, flag::GIVEN_UP));
+        let claimed = last.map_or(grown.first, |i| i + 1);
+        Extent::between(claimed, new_tail).slots().for_each(|i| self.slots.set(i, State::Unbacked));
+        self.claim(grown.before(claimed));
+        false
     }
 
     /// The program may have mapped something where the arena was to grow, by whatever call: that is its own, and so
@@ -201,38 +208,64 @@ impl Arena {
     pub fn pass_over(&mut self, sys: &impl Sys) {
         let rest = self.slots.never_used();
         let unclaimed = Slot::new((sys.unclaimed(self.span(rest)) - self.base) / SLOT);
-        for i in rest.before(unclaimed).slots() {
+        self.claim(rest.before(unclaimed));
+    }
+
+    /// The first slots that were never used are the program's.
+    fn claim(&self, e: Extent) {
+        for i in e.slots() {
             self.slots.set(i, State::InTransit);
-            self.slots.mark(i, flag::OPEN | flag::TAINTED | flag::FRESH);
-            self.slots.set(i, State::Mapped);
+            self.slots.mark(i, flag::OPEN);
+            self.slots.lose(i);
         }
-        self.slots.set_tail(unclaimed);
+        self.slots.set_tail(e.end());
     }
 
     /// Takes one run of free slots out of `e`, if there is any.
     pub fn take_free(&mut self, e: Extent) -> Option<Extent> {
-        let is_free = |i: &Slot| self.slots.state(*i).is_free();
-        let first = e.slots().find(is_free)?;
-        let n = Extent::between(first, e.end()).slots().take_while(is_free).count();
-        let free = Extent { first, n };
-        self.carve(free);
-        Some(free)
-    }
-
-    fn pass(&self, e: Extent) -> Extent {
-        for i in e.slots() {
-            self.slots.set(i, State::InTransit);
+        loop {
+            let is_free = |i: &Slot| self.slots.state(*i).is_free();
+            let first = e.slots().find(is_free)?;
+            let n = Extent::between(first, e.end()).slots().take_while(is_free).count();
+            let free = Extent { first, n };
+            if self.carve(free) {
+                return Some(free);
+            }
         }
-        e
     }
 
-    /// Puts slots in transit into the free lists.
+    /// How many slots with memory were given up. Their memory is idle no longer.
+    pub fn take_given_up(&mut self) -> usize {
+        core::mem::take(&mut self.given_up)
+    }
+
+    /// Slots that are in no list go on their way. False: some of them were given up. These are lost then, and the others
+    /// are in the lists again.
+    fn pass(&mut self, e: Extent) -> bool {
+        let is_whole = e.slots().fold(true, |all, i| self.slots.take(i) && all);
+        if !is_whole {
+            let slots = self.slots;
+            e.groups(|i| slots.was(i), |part, was| self.give(part, Kind::of(was).expect("a free slot"), 0));
+        }
+        is_whole
+    }
+
+    /// Puts slots in transit into the free lists, but for those that were given up.
     pub fn give(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {
-        debug_assert!(e.slots().all(|i| self.slots.state(i) == State::InTransit));
-        for i in e.slots() {
-            self.slots.set(i, kind.state());
-        }
-        self.put(e, kind, stamp_ms);
+        let slots = self.slots;
+        debug_assert!(e.slots().all(|i| slots.state(i) == State::InTransit));
+        e.groups(
+            |i| slots.has(i, flag::GIVEN_UP),
+            |part, is_given_up| {
+                if is_given_up {
+                    part.slots().for_each(|i| slots.lose(i));
+                    self.given_up += if kind == Kind::Unbacked { 0 } else { part.n };
+                } else {
+                    part.slots().for_each(|i| slots.set(i, kind.state()));
+                    self.put(part, kind, stamp_ms);
+                }
+            },
+        );
     }
 
     fn put(&mut self, e: Extent, kind: Kind, stamp_ms: u32) {

@@ -12,7 +12,11 @@
 //!
 //! A thread that holds the arena's lock moves a slot into or out of a free list (Unbacked, Dirty, Zeroed). A slot in
 //! `InTransit` belongs to one thread, which moves it on without the lock. It goes to the program's side when it is
-//! handed out, and to a free list when it is taken back. Any thread may set taint at any time.
+//! handed out, and to a free list when it is taken back. Any thread may add flags at any time: each change of a word is
+//! one atomic step, so none is lost.
+//!
+//! A program may map something of its own over free slots. It says so by a flag ([`Slots::give_up`]), for which it needs
+//! no lock. Whoever takes such a slot from the lists, or puts it back, drops it for good ([`flag::GIVEN_UP`]).
 
 use faultless_base::Slot;
 use faultless_base::sync::atomic::{AtomicU32, Ordering};
@@ -91,6 +95,8 @@ pub mod flag {
     pub const ALIGNED: u32 = 1 << 19;
     /// It was handed out with memory, on a machine with several nodes; see [`crate::space`].
     pub const BROUGHT: u32 = 1 << 20;
+    /// In no use, and the program maps something there, or unmaps it: it is not ours any more.
+    pub const GIVEN_UP: u32 = 1 << 21;
     /// What is known of a slot only while it is in use.
     pub const IN_USE: u32 =
         FRESH | TAINTED | FORKED | EMPTY | SIGNED | AHEAD | ALTERED | LOSES | ALIGNED | BROUGHT;
@@ -213,11 +219,26 @@ impl Slots {
 
     /// Moves slot `i` to `next`, keeping its flags.
     pub fn set(&self, i: Slot, next: State) {
+        self.exchange(i, next);
+    }
+
+    /// Moves slot `i` into transit; whether it is not given up.
+    pub fn take(&self, i: Slot) -> bool {
+        self.exchange(i, State::InTransit) & flag::GIVEN_UP == 0
+    }
+
+    fn exchange(&self, i: Slot, next: State) -> u32 {
         self.update(i, |word| {
             let now = State::of(word);
             debug_assert!(now.may_become(next), "slot {i}: {now:?} may not become {next:?}");
             (word & !0xFF) | next as u32 | ((now as u32) << 4)
-        });
+        })
+    }
+
+    /// Slot `i`, in transit, is out of use for good.
+    pub fn lose(&self, i: Slot) {
+        self.mark(i, flag::TAINTED | flag::FRESH);
+        self.set(i, State::Mapped);
     }
 
     /// Slot `i`, in transit, was a hole and has a frame of old bytes now.
@@ -239,23 +260,25 @@ impl Slots {
 
     /// Adds `flags` to slot `i`; the ones it had before.
     pub fn mark(&self, i: Slot, flags: u32) -> u32 {
-        self.update(i, |word| word | flags)
-    }
-
-    /// Adds `flags` to slot `i`, in any state: the owner of a slot in transit may overwrite them. The flags that it
-    /// had before.
-    pub fn share(&self, i: Slot, flags: u32) -> u32 {
         self.word(i).fetch_or(flags, Ordering::SeqCst)
-    }
-
-    /// Removes `flags` from slot `i`, in any state: its owner may bring them back. Whether it had any of them.
-    pub fn withdraw(&self, i: Slot, flags: u32) -> bool {
-        self.has(i, flags) && self.word(i).fetch_and(!flags, Ordering::SeqCst) & flags != 0
     }
 
     /// Removes `flags` from slot `i`; whether it had all of them.
     pub fn clear(&self, i: Slot, flags: u32) -> bool {
-        self.update(i, |word| word & !flags) & flags == flags
+        self.word(i).fetch_and(!flags, Ordering::SeqCst) & flags == flags
+    }
+
+    /// The same where few slots have them: a word that would not change is not written to.
+    pub fn withdraw(&self, i: Slot, flags: u32) -> bool {
+        self.has(i, flags) && self.clear(i, flags)
+    }
+
+    /// Gives slot `i` up if it is in no use. Where it is in transit then, another thread still has it.
+    pub fn give_up(&self, i: Slot) {
+        self.update(i, |word| match State::of(word) {
+            State::Unbacked | State::Dirty | State::Zeroed | State::InTransit => word | flag::GIVEN_UP,
+            State::Mapped | State::Block | State::Runs => word,
+        });
     }
 
     /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
@@ -276,17 +299,9 @@ impl Slots {
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, without).is_ok()
     }
 
-    /// Changes a word. Slots that are free or in transit have one thread that may, so a store does; what the
-    /// program has may be tainted at any time.
+    /// Changes a word: what it was.
     fn update(&self, i: Slot, change: impl Fn(u32) -> u32) -> u32 {
-        let word = self.word(i);
-        let before = word.load(Ordering::Relaxed);
-        let state = State::of(before);
-        if state.is_free() || state == State::InTransit {
-            word.store(change(before), Ordering::Release);
-            return before;
-        }
-        let changed = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(change(word)));
+        let changed = self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| Some(change(word)));
         changed.unwrap_or_else(|word| word)
     }
 }

@@ -124,7 +124,7 @@ impl<S: Sys> Space<S> {
         }
         let _replaced = self.replace(all);
         self.sys.huge(all, Huge::Refused);
-        self.lent_in(all).for_each(|i| _ = slots.share(i, flag::ADVISED));
+        self.lent_in(all).for_each(|i| _ = slots.mark(i, flag::ADVISED));
     }
 
     /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then.

@@ -75,9 +75,9 @@ impl<S: Sys> Space<S> {
         let moved = self.move_frames(cpu, to, held);
         let all = e.front(moved.slots());
         if self.has_nodes {
-            all.slots().for_each(|i| _ = self.program().slots.share(i, flag::BROUGHT));
+            all.slots().for_each(|i| _ = self.program().slots.mark(i, flag::BROUGHT));
         }
-        let not_yet = |i: &Slot| self.program().slots.share(*i, flag::CHARGED) & flag::CHARGED == 0;
+        let not_yet = |i: &Slot| self.program().slots.mark(*i, flag::CHARGED) & flag::CHARGED == 0;
         self.budget.charge(all.slots().filter(not_yet).count());
         self.budget.discharge(held);
         moved
@@ -343,12 +343,12 @@ impl<S: Sys> Space<S> {
             match change {
                 Change::Dropped | Change::Offered => {
                     // How much of it is left is not known: it counts as charged, no longer as used.
-                    let before = slots.share(i, flag::FRESH);
+                    let before = slots.mark(i, flag::FRESH);
                     if before & (flag::FRESH | flag::CHARGED) == 0 {
                         self.budget.unuse(1);
                         if before & flag::ADVISED != 0 {
                             self.budget.charge(1);
-                            slots.share(i, flag::CHARGED);
+                            slots.mark(i, flag::CHARGED);
                         }
                     } else if change == Change::Dropped
                         && before & flag::ADVISED == 0
@@ -359,7 +359,7 @@ impl<S: Sys> Space<S> {
                 }
                 Change::HugeAdvised => {
                     // Slots that it never had, it now has asked for itself.
-                    let fresh = slots.share(i, flag::ADVISED) & flag::FRESH != 0;
+                    let fresh = slots.mark(i, flag::ADVISED) & flag::FRESH != 0;
                     self.budget.discharge((fresh && slots.withdraw(i, flag::CHARGED)) as usize);
                 }
             }

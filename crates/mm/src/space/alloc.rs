@@ -285,7 +285,7 @@ impl<S: Sys> Space<S> {
         if !touch(shard.slot(i).start) {
             return false;
         }
-        shard.slots.share(i, flag::AHEAD);
+        shard.slots.mark(i, flag::AHEAD);
         shard.count(Counter::BytesTouchedLent, SLOT);
         shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
         self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
@@ -315,7 +315,7 @@ impl<S: Sys> Space<S> {
             if self.is_program(shard) {
                 // Frames that moved in before the extent have advice now, too: it outlives them.
                 let moved = Extent::inside(at).slots().filter(|i| !granted.has(*i));
-                moved.for_each(|i| _ = shard.slots.share(i, flag::ADVISED));
+                moved.for_each(|i| _ = shard.slots.mark(i, flag::ADVISED));
             }
         }
         self.budget.discharge(range.filter(|&i| !is_charged(i)).count());

@@ -55,7 +55,15 @@ impl<S: Sys> Space<S> {
         // A thread of the parent may have opened more slots than its tail says in this copy.
         let never_used = slots.never_used();
         slots.set_tail(never_used.slots().find(|&i| !slots.has(i, flag::OPEN)).unwrap_or(never_used.end()));
+        let unopened = slots.never_used().slots().take_while(|&i| slots.state(i) == State::InTransit);
+        unopened.for_each(|i| slots.set(i, State::Unbacked));
         let all = slots.ever_used();
+        let is_unused = |i: Slot| slots.state(i).is_free() || slots.state(i) == State::InTransit;
+        let is_given_up = |&i: &Slot| slots.has(i, flag::GIVEN_UP) && is_unused(i);
+        for i in all.slots().filter(is_given_up) {
+            slots.set(i, State::InTransit);
+            slots.lose(i);
+        }
         let is_passing = |i: Slot| match slots.state(i) {
             State::InTransit => true,
             State::Runs => shard.sizes.runs(i).next().is_none(),
@@ -130,7 +138,7 @@ impl<S: Sys> Space<S> {
         for shard in self.all_shards() {
             for i in shard.slots.ever_used().slots() {
                 if !shard.slots.state(i).is_free() {
-                    shard.slots.share(i, flag::FORKED);
+                    shard.slots.mark(i, flag::FORKED);
                 }
             }
         }

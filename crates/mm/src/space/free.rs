@@ -9,7 +9,7 @@ use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
 use crate::frame::later::{Later, Note, What};
 use crate::frame::runs::UNITS;
-use crate::frame::slot::{Slots, State, flag};
+use crate::frame::slot::{Slots, flag};
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::transfer::Split;
 use crate::space::{Shard, Space};
@@ -373,9 +373,6 @@ impl<S: Sys> Space<S> {
 
     /// The same where nothing of ours is mapped any more.
     pub(crate) fn lose_slots(&self, shard: &Shard, e: Extent) {
-        for i in e.slots() {
-            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-            shard.slots.set(i, State::Mapped);
-        }
+        e.slots().for_each(|i| shard.slots.lose(i));
     }
 }

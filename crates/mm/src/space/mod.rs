@@ -265,9 +265,14 @@ impl<S: Sys> Space<S> {
     }
 
     fn wait_until_left(&self, span: Span, at_most_ns: u64) {
+        self.wait_at_most(at_most_ns, || self.is_left(span));
+    }
+
+    /// Waits for another thread, which is lent an ordinary priority.
+    pub(crate) fn wait_at_most(&self, at_most_ns: u64, is_done: impl Fn() -> bool) {
         let mut turn = 0;
         let mut end = None;
-        while !self.is_left(span) {
+        while !is_done() {
             let now = self.sys.now_ns();
             if now >= *end.get_or_insert(now + at_most_ns) {
                 return;

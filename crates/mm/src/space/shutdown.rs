@@ -39,23 +39,22 @@ impl<S: Sys> Space<S> {
     fn let_go_of_free(&self, shard: &Shard) -> bool {
         let slots = shard.slots;
         let Some(mut arena) = shard.lock_soon() else { return false };
-        slots.ever_used().groups(
-            |i| slots.state(i),
-            |e, state| match state {
-                State::Unbacked | State::Dirty | State::Zeroed => {
-                    arena.take_at(e);
-                    self.let_go(shard, e);
-                }
-                State::InTransit | State::Mapped | State::Block | State::Runs => {}
-            },
-        );
+        while let Some(free) = arena.take_free(slots.ever_used()) {
+            self.let_go(shard, free);
+        }
         // Also slots that were never used; so the arena grows no more.
         arena.pass_over(&self.sys);
         let unused = slots.never_used();
         if !unused.is_empty() {
             slots.set_tail(unused.end());
             unused.slots().for_each(|i| slots.set(i, State::InTransit));
-            self.let_go(shard, unused);
+            unused.groups(
+                |i| slots.has(i, flag::GIVEN_UP),
+                |e, is_given_up| match is_given_up {
+                    true => self.lose_slots(shard, e),
+                    false => self.let_go(shard, e),
+                },
+            );
         }
         true
     }
@@ -63,10 +62,7 @@ impl<S: Sys> Space<S> {
     /// Gives an extent in transit back, addresses and all.
     pub(crate) fn let_go(&self, shard: &Shard, e: Extent) {
         // First, because the next owner of these addresses must find that they are no block.
-        for i in e.slots() {
-            shard.slots.mark(i, flag::TAINTED | flag::FRESH);
-            shard.slots.set(i, State::Mapped);
-        }
+        e.slots().for_each(|i| shard.slots.lose(i));
         // At the limit of areas it may be refused.
         if !self.sys.release(shard.span(e)) {
             let _ = self.sys.discard(shard.span(e));

@@ -231,7 +231,7 @@ impl<S: Sys> Space<S> {
         let (target, first) = self.place(to);
         for (i, source) in moved.whole.slots().enumerate() {
             if slots.has(source, flag::AHEAD) {
-                target.slots.share(first + i, flag::AHEAD);
+                target.slots.mark(first + i, flag::AHEAD);
             }
         }
         gone.slots().for_each(|i| _ = slots.clear(i, flag::IN_USE));

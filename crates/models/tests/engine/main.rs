@@ -184,3 +184,20 @@ fn a_child_goes_on_without_the_other_threads() {
         world.end();
     });
 }
+
+/// What the program lays over free memory of the engine stays as it is, whatever other threads and the background thread
+/// do to that memory at the moment, and in a child.
+#[test]
+fn what_lies_where_memory_was_free_stays() {
+    check(|| {
+        let world = Arc::new(World::new(&[4, PLENTY]));
+        program::recycle(&world);
+        let threads = start(&world, 2, 3, program::recycle_or_press);
+        let laid: Vec<_> = (0..3).map(|part| world.lay(part)).collect();
+        laid.iter().for_each(|thing| world.check(*thing));
+        join(threads);
+        world.space.fork_prepare();
+        world.space.fork_child();
+        laid.iter().for_each(|thing| world.check(*thing));
+    });
+}

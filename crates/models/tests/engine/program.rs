@@ -277,7 +277,12 @@ pub fn recycle(w: &World) {
     w.sys.step().advance_ms(6);
 }
 
-/// The same, and engines that fail from time to time; some of the memory is wanted while it is being zeroed.
+/// The same, or gives idle memory back.
+pub fn recycle_or_press(w: &World) {
+    if chance(3) == 0 { press(w) } else { recycle(w) }
+}
+
+/// The same as [`recycle`], and engines that fail from time to time; some of the memory is wanted while it is being zeroed.
 pub fn recycle_under_failures(w: &World) {
     match chance(6) {
         0 => w.sys.step().fail(Failing::Engine),

@@ -169,6 +169,20 @@ impl World {
         self.put(self.fill(thing));
     }
 
+    /// A mapping of the program's own in the part of the arena with that number, of three slots each.
+    pub fn lay(&self, part: usize) -> Thing {
+        let halves = 6 * part + thread_rng().gen_range(0..4);
+        let span = Span::new(self.space.span().start + halves * SLOT / 2, SLOT);
+        match thread_rng().gen_bool(0.7) {
+            true => self.space.give_up(span),
+            false => self.space.give_up_inside(span),
+        }
+        let fake = self.sys.step();
+        fake.unmap(span);
+        fake.open(span);
+        self.fill(Thing { at: span.start, pages: span.bytes() / PAGE, byte: 0, block: false })
+    }
+
     /// A call about a mapping, in which its thread may end.
     pub fn call_about<R>(&self, span: Span, call: impl FnOnce() -> R) -> R {
         self.meanwhile.put(span);

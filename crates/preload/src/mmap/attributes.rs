@@ -3,9 +3,11 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
+use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::mapping::Change;
+use faultless_mm::space::Space;
 
 use crate::alloc::{self, MADV_GUARD_INSTALL};
 use crate::kernel::call::{pages, size, sound, status};
@@ -21,11 +23,17 @@ use crate::shutdown::limits;
 /// Attributes of a range change: tells the engine, if blocks are concerned.
 pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
+    if engine::touches(span) {
+        tell(|space| space.taint(span));
+    }
+}
+
+/// Tells the engine what takes no lock.
+fn tell(f: impl FnOnce(&Space<Linux>)) {
     // A child that does without the engine changes its parent's memory, too; to note that takes no system call.
-    if engine::touches(span)
-        && let Some(engine) = engine::settled().or_else(|| engine::running().filter(|_| confined::is_apart()))
-    {
-        aside(|| engine.space.taint(span));
+    let engine = engine::settled().or_else(|| engine::running().filter(|_| confined::is_apart()));
+    if let Some(engine) = engine {
+        aside(|| f(&engine.space));
     }
 }
 
@@ -43,7 +51,7 @@ pub fn give_up(addr: *const c_void, bytes: usize) {
     if engine::touches(span) {
         match engine::enter_call() {
             Some(engine) => engine.space.give_up(span),
-            None => note(addr, bytes),
+            None => tell(|space| space.give_up_inside(span)),
         }
     }
 }
