@@ -189,8 +189,7 @@ impl Arena {
         let new_tail = (end + 1).max(self.slots.tail() + GROWTH).min(limit);
         let grown = Extent::between(self.slots.tail(), new_tail);
         // First on their way: who gives them up from now on waits until they are opened.
-        let is_whole = grown.slots().fold(true, |all, i| self.slots.take(i) && all);
-        if is_whole && sys.open_first(self.span(grown)) {
+        if self.send_off(grown) && sys.open_first(self.span(grown)) {
             grown.slots().for_each(|i| _ = self.slots.mark(i, flag::OPEN));
             self.slots.set_tail(new_tail);
             self.give(grown, Kind::Unbacked, 0);
@@ -239,10 +238,19 @@ impl Arena {
         core::mem::take(&mut self.given_up)
     }
 
+    /// Moves slots into transit; whether none of them is given up.
+    fn send_off(&self, e: Extent) -> bool {
+        let mut is_whole = true;
+        for i in e.slots() {
+            is_whole &= self.slots.take(i);
+        }
+        is_whole
+    }
+
     /// Slots that are in no list go on their way. False: some of them were given up. These are lost then, and the others
     /// are in the lists again.
     fn pass(&mut self, e: Extent) -> bool {
-        let is_whole = e.slots().fold(true, |all, i| self.slots.take(i) && all);
+        let is_whole = self.send_off(e);
         if !is_whole {
             let slots = self.slots;
             e.groups(|i| slots.was(i), |part, was| self.give(part, Kind::of(was).expect("a free slot"), 0));
