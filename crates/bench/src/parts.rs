@@ -55,6 +55,23 @@ impl<P: ValueEnum + PartialEq + Debug + Send + Sync + 'static> Options<P> {
     }
 }
 
+/// Options of a bench that makes files.
+#[derive(clap::Args)]
+pub struct Place {
+    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary
+    /// files.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl Place {
+    /// A folder there, which goes with its value.
+    pub fn folder(&self) -> Result<TempDir> {
+        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
+        tempfile::tempdir_in(&dir).with_context(|| format!("files in {}", dir.display()))
+    }
+}
+
 /// All figures of a bench: the machine, and what was run there.
 pub fn figures<R: serde::Serialize>(machine: &Machine, runs: &[R]) -> Result<String> {
     #[derive(serde::Serialize)]

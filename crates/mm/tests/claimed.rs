@@ -30,6 +30,15 @@ fn is_untouched(fake: &Fake, span: Span) -> bool {
     (span.start..span.end).step_by(PAGE).all(|at| fake.read(at) == Some(0x77))
 }
 
+/// Memory that was a block: how much is idle, and a part of it.
+fn idle(space: &Space<Fake>, fake: &Fake) -> (usize, Span) {
+    let block = space.allocate(0, 32 * SLOT, SLOT, Need::Any).unwrap();
+    let block = Span::new(block.addr, 32 * SLOT);
+    fake.write(block, 1);
+    assert!(space.free(block.start));
+    (space.budget().idle(), Span::new(block.start + 7 * SLOT + PAGE, 3 * SLOT))
+}
+
 /// Takes all that there is, and gives it back.
 fn use_all(space: &Space<Fake>, fake: &Fake, claimed: Span) -> usize {
     let ask = || space.allocate(0, 3 * SLOT, SLOT, Need::Zero).map(|block| Span::new(block.addr, 3 * SLOT));
@@ -76,12 +85,7 @@ fn a_child_leaves_alone_what_the_arena_has_not_reached() {
 #[test]
 fn what_is_to_lie_over_free_memory_takes_its_place() {
     let (space, fake) = world();
-    let block = space.allocate(0, 32 * SLOT, SLOT, Need::Any).unwrap();
-    let block = Span::new(block.addr, 32 * SLOT);
-    fake.write(block, 1);
-    assert!(space.free(block.start));
-    let idle = space.budget().idle();
-    let claimed = Span::new(block.start + 7 * SLOT + PAGE, 3 * SLOT);
+    let (idle, claimed) = idle(&space, &fake);
     space.give_up(claimed);
     assert_eq!(space.budget().idle(), idle.saturating_sub(4), "four slots are not idle any more");
     place(&fake, claimed);
@@ -92,12 +96,7 @@ fn what_is_to_lie_over_free_memory_takes_its_place() {
 #[test]
 fn what_is_given_up_without_a_lock_is_used_by_nobody() {
     let (space, fake) = world();
-    let block = space.allocate(0, 32 * SLOT, SLOT, Need::Any).unwrap();
-    let block = Span::new(block.addr, 32 * SLOT);
-    fake.write(block, 1);
-    assert!(space.free(block.start));
-    let idle = space.budget().idle();
-    let claimed = Span::new(block.start + 7 * SLOT + PAGE, 3 * SLOT);
+    let (idle, claimed) = idle(&space, &fake);
     space.give_up_inside(claimed);
     place(&fake, claimed);
     for take in [
@@ -121,10 +120,7 @@ fn what_is_given_up_without_a_lock_is_used_by_nobody() {
 #[test]
 fn a_child_does_not_come_to_what_was_given_up_without_a_lock() {
     let (space, fake) = world();
-    let block = space.allocate(0, 8 * SLOT, SLOT, Need::Any).unwrap();
-    fake.write(Span::new(block.addr, 8 * SLOT), 1);
-    assert!(space.free(block.addr));
-    let claimed = Span::new(block.addr + 3 * SLOT, SLOT);
+    let (_, claimed) = idle(&space, &fake);
     space.give_up_inside(claimed);
     place(&fake, claimed);
     space.fork_child();

@@ -41,10 +41,8 @@ const AHEAD: &str = "64M";
 pub struct Args {
     #[command(flatten)]
     parts: parts::Options<Part>,
-    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary
-    /// files.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: parts::Place,
     /// The Python of the rows, which may have NumPy, PyArrow and safetensors.
     #[arg(long, env = "FAULTLESS_PYTHON", default_value = "python3", value_name = "PROGRAM")]
     python: String,
@@ -246,8 +244,7 @@ fn read_ahead(dir: &Path) -> Result<PathBuf> {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let files = tempfile::tempdir_in(&dir).with_context(|| format!("files in {}", dir.display()))?;
+    let files = args.place.folder()?;
     let context = args.parts.context(&session, &args.python)?;
     session.introduce(&[]);
     let huge = Huge::new().map_err(|why| println!("No huge pages always: {why}.\n")).ok();

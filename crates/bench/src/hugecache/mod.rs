@@ -7,9 +7,7 @@ mod group;
 mod inside;
 mod runs;
 
-use std::path::PathBuf;
-
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 
 use super::parts::{self, Session};
@@ -21,10 +19,8 @@ use runs::Runs;
 pub struct Args {
     #[command(flatten)]
     parts: parts::Options<Part>,
-    /// Where the files are made, on the file system that is to be measured. The default is the folder for temporary
-    /// files.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    #[command(flatten)]
+    place: parts::Place,
 }
 
 /// What can be measured.
@@ -49,8 +45,7 @@ enum Part {
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let files = tempfile::tempdir_in(&dir).with_context(|| format!("files in {}", dir.display()))?;
+    let files = args.place.folder()?;
     let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, files.path())?;
     session.introduce(&[]);
     println!("{}\n", runs.about_files());

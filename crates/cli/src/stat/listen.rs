@@ -66,41 +66,29 @@ trait Stream: Read + Write + Send {
     fn close(&self);
 }
 
-impl Stream for TcpStream {
-    fn set_timeout(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
-    }
+macro_rules! streams {
+    ($($type:ty),+) => { $(
+        impl Stream for $type {
+            fn set_timeout(&self, time: Duration) -> io::Result<()> {
+                self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+            }
 
-    fn end_answer(&self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
+            fn end_answer(&self) -> io::Result<()> {
+                self.shutdown(Shutdown::Write)
+            }
 
-    fn twin(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(self.try_clone()?))
-    }
+            fn twin(&self) -> io::Result<Box<dyn Stream>> {
+                Ok(Box::new(self.try_clone()?))
+            }
 
-    fn close(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
+            fn close(&self) {
+                let _ = self.shutdown(Shutdown::Both);
+            }
+        }
+    )+ };
 }
 
-impl Stream for UnixStream {
-    fn set_timeout(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
-    }
-
-    fn end_answer(&self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-
-    fn twin(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(Box::new(self.try_clone()?))
-    }
-
-    fn close(&self) {
-        let _ = self.shutdown(Shutdown::Both);
-    }
-}
+streams!(TcpStream, UnixStream);
 
 enum Listener {
     Socket(UnixListener, Bound),
