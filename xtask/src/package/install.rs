@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::{copy, stage};
-use crate::shell::{cargo, command, root, run, target};
+use crate::shell::{command, root, run, target};
 
 /// The benches, below the prefix: beside the command, which looks for them there.
 const BENCHES: &str = "bin/faultless-bench";
@@ -21,7 +21,6 @@ pub fn install(args: &[String]) -> Result<()> {
 /// Installs it below `prefix`; where the files were copied from, with the script that also removes them.
 pub fn below(prefix: &Path) -> Result<PathBuf> {
     let staged = stage::prefix("install")?;
-    run(&mut cargo("build --release -p faultless-bench"))?;
     copy(&target().join("release/faultless-bench"), &staged.join(BENCHES))?;
     run(command("strip").arg("--strip-all").arg(staged.join(BENCHES)))?;
     run(command(staged.join(BENCHES)).arg("generate").arg(staged.join("share/man/man1")))?;

@@ -20,7 +20,8 @@ pub const UNITS: &str = "examples/systemd";
 
 /// Builds what is packed and puts it below `NAME` in the place of packages; its path.
 pub fn prefix(name: &str) -> Result<PathBuf> {
-    run(&mut cargo("build --release -p faultless-cli -p faultless-preload"))?;
+    // The same command as for users and tests, so that no second variant is built.
+    run(&mut cargo("build --release --workspace"))?;
     let prefix = empty(name)?;
     let release = target().join("release");
     // What is not needed to run: a third of the command, and half of the library.

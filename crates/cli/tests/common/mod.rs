@@ -16,7 +16,7 @@ pub fn library() -> &'static Path {
     LIBRARY.get_or_init(|| {
         let target = Path::new(env!("CARGO_BIN_EXE_faultless")).ancestors().nth(2).unwrap();
         let status = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "-p", "faultless-preload", "--target-dir"])
+            .args(["build", "--quiet", "--release", "--workspace", "--target-dir"])
             .arg(target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status();

@@ -51,6 +51,9 @@ impl<S: Sys> Space<S> {
     pub fn give_up(&self, span: Span) {
         self.taint(span);
         self.each_part(span, |shard, _, e| {
+            if !shard.later.is_empty() {
+                self.take_in(shard);
+            }
             while let Some(mut arena) = shard.lock_soon() {
                 let free = arena.take_free(e.before(shard.slots.tail()));
                 self.settle_given_up(&mut arena);

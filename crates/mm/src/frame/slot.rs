@@ -227,6 +227,8 @@ impl Slots {
         self.exchange(i, State::InTransit) & flag::GIVEN_UP == 0
     }
 
+    /// A function of its own: it has many callers.
+    #[inline(never)]
     fn exchange(&self, i: Slot, next: State) -> u32 {
         self.update(i, |word| {
             let now = State::of(word);

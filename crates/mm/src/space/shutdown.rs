@@ -48,24 +48,23 @@ impl<S: Sys> Space<S> {
         if !unused.is_empty() {
             slots.set_tail(unused.end());
             unused.slots().for_each(|i| slots.set(i, State::InTransit));
-            unused.groups(
-                |i| slots.has(i, flag::GIVEN_UP),
-                |e, is_given_up| match is_given_up {
-                    true => self.lose_slots(shard, e),
-                    false => self.let_go(shard, e),
-                },
-            );
+            self.let_go(shard, unused);
         }
         true
     }
 
-    /// Gives an extent in transit back, addresses and all.
+    /// Gives an extent in transit back, addresses and all, but for what was given up.
     pub(crate) fn let_go(&self, shard: &Shard, e: Extent) {
-        // First, because the next owner of these addresses must find that they are no block.
-        e.slots().for_each(|i| shard.slots.lose(i));
-        // At the limit of areas it may be refused.
-        if !self.sys.release(shard.span(e)) {
-            let _ = self.sys.discard(shard.span(e));
-        }
+        e.groups(
+            |i| shard.slots.has(i, flag::GIVEN_UP),
+            |part, is_given_up| {
+                // First, because the next owner of these addresses must find that they are no block.
+                self.lose_slots(shard, part);
+                // At the limit of areas it may be refused.
+                if !is_given_up && !self.sys.release(shard.span(part)) {
+                    let _ = self.sys.discard(shard.span(part));
+                }
+            },
+        );
     }
 }
