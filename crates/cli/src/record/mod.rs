@@ -141,7 +141,9 @@ fn said(args: &Args, end: &Last) {
     } else {
         format!("faultless report {}", args.output.display())
     };
-    complain(&format!("{faults} page faults recorded; `{command}` shows them"));
+    // A device keeps nothing, and the reader of a pipe knows what it does.
+    let shows = if args.output.is_file() { format!("; `{command}` shows them") } else { String::new() };
+    complain(&format!("{faults} page faults recorded{shows}"));
 }
 
 fn program(args: Args) -> Result<End> {
@@ -196,7 +198,11 @@ fn program(args: Args) -> Result<End> {
     };
     match way.and_then(|way| way.finish(last, counted.as_ref())) {
         Ok(end) => said(&args, &end),
-        Err(error) => complain(&format!("the recording is not complete: {}: {error}", args.output.display())),
+        Err(error) => complain(&format!(
+            "the recording is not complete: {}: {error}. The program took {} page faults",
+            args.output.display(),
+            usage.minor.saturating_add(usage.major)
+        )),
     }
     Ok(outcome.end)
 }
