@@ -319,7 +319,10 @@ fn files_that_are_no_recordings_are_left_alone() {
     assert!(text(&out.stderr).ends_with("no recording of faultless\n"), "{}", text(&out.stderr));
     let out = faultless(["record", "-o", "/dev/full", "--", "sh", "-c", "echo done; exit 5"]).output().unwrap();
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(5), "done\n"), "the program runs to its end");
-    assert!(text(&out.stderr).contains("not complete"), "{}", text(&out.stderr));
+    let said = text(&out.stderr);
+    assert!(said.contains("not complete") && said.contains(". The program took "), "{said}");
+    let out = faultless(["record", "-o", "/dev/null", "--", "true"]).output().unwrap();
+    assert!(text(&out.stderr).ends_with(" page faults recorded\n"), "{}", text(&out.stderr));
 }
 
 #[test]
