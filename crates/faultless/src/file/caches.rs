@@ -63,7 +63,7 @@ impl Backing for Source {
     fn sync(&self) -> Result<(), Errno> {
         self.engine().sync()
     }
-    fn grow(&self, length: u64) -> Result<(), Errno> {
+    fn grow(&self, length: u64) -> Result<u64, Errno> {
         self.engine().grow(length)
     }
     fn truncate(&self, length: u64) -> Result<(), Errno> {

@@ -21,6 +21,7 @@
 
 mod backing;
 mod caches;
+mod changed;
 mod fork;
 mod local;
 mod mapping;
@@ -211,17 +212,13 @@ impl File {
         let shared = self.writable()?;
         let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
-        let end = start.checked_add(bytes.len()).ok_or_else(|| error_of(Errno::EFBIG))?;
-        if !bytes.is_empty() {
-            engine.grow(end).map_err(error_of)?;
-        }
         let mut from = bytes.as_ptr() as usize;
         let copy = |to: faultless_base::Span| {
             // SAFETY: as in `read_at`. Other threads may read and write there.
             unsafe { file_memory::copy(from, to.start, to.bytes()) };
             from += to.bytes();
         };
-        engine.with(start, bytes.len(), Use::Write, copy).map_err(error_of)
+        engine.write_with(start, bytes.len(), copy).map_err(error_of)
     }
 
     /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.

@@ -49,7 +49,7 @@ impl Backing for Private {
         Ok(())
     }
 
-    fn grow(&self, _length: u64) -> Result<(), Errno> {
+    fn grow(&self, _length: u64) -> Result<u64, Errno> {
         Err(Errno::EBADF)
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 mod announced;
+mod append;
 mod borders;
 #[path = "../chance/mod.rs"]
 mod chance;

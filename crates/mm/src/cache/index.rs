@@ -55,6 +55,12 @@ impl Part {
     /// No page.
     pub const NONE: Self = Self { first: 0, count: 0 };
 
+    /// Those of them that are not before a page.
+    pub fn from(self, page: usize) -> Self {
+        let first = self.first.max(page);
+        Self { first, count: (self.first + self.count).saturating_sub(first) }
+    }
+
     /// The bits of these pages, by words.
     fn masks(self) -> impl Iterator<Item = (usize, usize)> {
         let (mut at, end) = (self.first, self.first + self.count);

@@ -191,11 +191,31 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Calls `f` with the memory of a range of bytes inside the file, up to 2 MiB at a time. It stays there until `f`
     /// returns. The bytes for which that was done, or why it could not be done for the first.
-    pub fn with(&self, offset: usize, bytes: usize, how: Use, mut f: impl FnMut(Span)) -> Result<usize, Errno> {
+    pub fn with(&self, offset: usize, bytes: usize, how: Use, f: impl FnMut(Span)) -> Result<usize, Errno> {
+        self.with_zeroes(offset, bytes, how, usize::MAX, f)
+    }
+
+    /// The same for a write, for which the file becomes as long as it takes.
+    pub fn write_with(&self, offset: usize, bytes: usize, f: impl FnMut(Span)) -> Result<usize, Errno> {
+        let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
+        let zeroes = if bytes == 0 { usize::MAX } else { self.grow_by_zeroes(end)? };
+        self.with_zeroes(offset, bytes, Use::Write, zeroes, f)
+    }
+
+    /// As [`Cache::with`]. Whole pages from `zeroes` on have come to the file as zeroes just now.
+    fn with_zeroes(
+        &self,
+        offset: usize,
+        bytes: usize,
+        how: Use,
+        zeroes: usize,
+        mut f: impl FnMut(Span),
+    ) -> Result<usize, Errno> {
         let mut done = 0;
         for (slot, bytes, part) in self.parts(offset, bytes) {
             let _pin = self.pin(slot);
-            if let Err(error) = self.bring_for(slot, how, || self.bring(slot, part)) {
+            let new = part.from(zeroes.saturating_sub(slot * SLOT) / PAGE);
+            if let Err(error) = self.bring_for(slot, how, || self.bring_new(slot, part, new)) {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             f(bytes);

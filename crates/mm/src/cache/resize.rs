@@ -20,10 +20,19 @@ struct Scratch([u8; PAGE]);
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
     pub fn grow(&self, length: usize) -> Result<(), Errno> {
+        self.grow_by_zeroes(length).map(drop)
+    }
+
+    /// The same. From where on the file has pages of zeroes that came by this, up to its end.
+    pub(super) fn grow_by_zeroes(&self, length: usize) -> Result<usize, Errno> {
+        // It does not become shorter while the caller uses it.
+        if length <= self.length() {
+            return Ok(usize::MAX);
+        }
         let _resizing = self.resizing.lock();
         let old = self.length();
         if length <= old {
-            return Ok(());
+            return Ok(usize::MAX);
         }
         if length > self.span.bytes() {
             return Err(Errno::EFBIG);
@@ -32,10 +41,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
             return Err(Errno::ENOMEM);
         }
-        self.backing.grow(length as u64)?;
+        // Another process may have made it longer, too: what it wrote is there.
+        let before = self.backing.grow(length as u64)?;
         self.zero_tail(old);
         self.length.store(length, Relaxed);
-        Ok(())
+        let zeroes = usize::try_from(before).unwrap_or(usize::MAX).max(old);
+        Ok(zeroes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX))
     }
 
     /// The file has become longer by other means, and has bytes there. Where they are in a page that is in memory they

@@ -124,7 +124,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             Some(recent) if recent.is_again(offset / PAGE, hint) => {
                 // Before it comes: it is not to go at once.
                 recent.note_needed(slot, self.store.now_ms());
-                self.bring_beside(slot, part)
+                self.bring_beside(slot, part, Part::NONE)
             }
             _ => self.bring(slot, part),
         })
