@@ -89,6 +89,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Makes the file no longer than that. The caller has it for itself, and no mapping reaches behind the new end.
     pub fn truncate(&self, length: usize) -> Result<(), Errno> {
+        // A fault that needs room may write back at any time: no page goes while it is written.
+        let _syncing = self.syncing.lock();
         let _resizing = self.resizing.lock();
         let old = self.length();
         if length >= old {
@@ -120,7 +122,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.is_all(slot, part) && change.leave() {
             return self.let_go(change, slot, To::Store);
         }
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         self.index.unset(Entry::Present, slot, part);
         self.index.unset(Entry::Hole, slot, part);
         if change.is(flag::WATCHED) {
@@ -130,7 +132,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !change.is(flag::HUGE) {
             self.empty(self.pages(slot, part));
         }
-        self.count(before, self.returnable(slot));
+        self.count(before, self.share(slot));
     }
 
     /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
@@ -146,7 +148,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         // Before: these may write back what is dirty to make room, and nothing may be written to the hole.
         self.write_zeroes(offset, whole.start - offset)?;
         self.write_zeroes(whole.end, end - whole.end)?;
+        // As in `truncate`. What is written after the hole is made would fill it.
+        let syncing = self.syncing.lock();
         if !self.backing.punch(whole.start as u64, whole.bytes())? {
+            drop(syncing);
             return self.write_zeroes(whole.start, whole.bytes());
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
