@@ -1,7 +1,7 @@
 //! Whether others have changed a file, by the time of its last change.
 //!
 //! Before this library changes a file it looks at that time, and notes that of the clock before and afterwards. A time
-//! of the file that is not between these, and not the one that was known, is another's. Where the clock is not that of
+//! of the file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
 //! the file system (a server's), the time is looked at afterwards, too.
 //!
 //! A change of another process is not told apart if it comes during one of this library's.
@@ -22,7 +22,7 @@ pub(super) struct Changed(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// A time of the file that was seen: nobody else has changed it up to then.
+    /// A time of the file that was seen: no other process had changed it by then.
     seen: Option<SystemTime>,
     /// Changes of this library's since.
     ours: Option<[SystemTime; 2]>,
@@ -93,7 +93,7 @@ impl Changed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file is as it should be. Whether nobody else has changed it since this was called last, as far as can be
+    /// The file is as it should be. Whether no other process has changed it since this was called last, as far as can be
     /// told.
     pub(super) fn note(&self, file: &File) -> bool {
         let time = file.metadata().and_then(|about| about.modified()).ok();

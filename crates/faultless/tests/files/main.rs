@@ -11,6 +11,7 @@ mod borders;
 mod chance;
 mod counted;
 mod failing;
+mod flush;
 mod lazy;
 mod plain;
 mod power;
@@ -42,6 +43,9 @@ fn budget(bytes: u64) -> MutexGuard<'static, ()> {
     let alone = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     limit();
     faultless::region::set(Knob::Budget, bytes);
+    // Nothing is written back but by calls.
+    faultless::region::set(Knob::DirtyBackground, 0);
+    faultless::region::set(Knob::DirtyExpire, 0);
     alone
 }
 

@@ -69,7 +69,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// The same, and nothing goes for it.
     pub(super) fn bring_beside(&self, slot: usize, part: Part, new: Part) -> Result<(), Errno> {
         let change = self.change(slot);
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         // A slot that has nothing yet may get a frame.
         if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
             while let run = self.index.run(Entry::Present, slot, new, false)
@@ -79,7 +79,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
         }
         let filled = self.fill(&change, slot, part);
-        self.count(before, self.returnable(slot));
+        self.count(before, self.share(slot));
         filled
     }
 
