@@ -70,6 +70,8 @@ const FILES: &[Counter] = &[
     Counter::FileQueued,
     Counter::FileUnqueued,
     Counter::FileWritten,
+    Counter::FileFlushed,
+    Counter::FileThrottled,
     Counter::FileEvicted,
 ];
 

@@ -62,8 +62,13 @@ fn every_knob_changes_something() {
             Knob::FileAhead => None,
             // Frames move in at once where there are any; the tests of the engine turn it.
             Knob::Mapped => None,
-            // Of mapped regions, which programs make themselves; the tests of the crate faultless turn it.
-            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy | Knob::ThpPagecache => None,
+            // Of mapped regions and files, which programs make themselves; the tests of the crate faultless turn it.
+            Knob::SpeculativePageFault
+            | Knob::PrefaultMaxOrder
+            | Knob::PrefaultBy
+            | Knob::ThpPagecache
+            | Knob::DirtyBackground
+            | Knob::DirtyExpire => None,
             // What a block held may have been zeroed in the background by the time.
             Knob::Check => {
                 let shows = || Some(both("content", *knob, "1")?.map(|run| run.stdout) == [b"old\n", b"new\n"]);
@@ -141,8 +146,13 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             Knob::ScrubStop => ("27", "scrubbed", Counter::BytesScrubbed),
             Knob::ScrubLoad => ("0", "scrubbed", Counter::BytesScrubbed),
             Knob::Ahead => ("0", "reservation", Counter::BytesAdvised),
-            // Of mapped regions; tests of the engine and of the crate faultless turn it.
-            Knob::SpeculativePageFault | Knob::PrefaultMaxOrder | Knob::PrefaultBy | Knob::ThpPagecache => {
+            // Of mapped regions and files; tests of the engine and of the crate faultless turn it.
+            Knob::SpeculativePageFault
+            | Knob::PrefaultMaxOrder
+            | Knob::PrefaultBy
+            | Knob::ThpPagecache
+            | Knob::DirtyBackground
+            | Knob::DirtyExpire => {
                 continue;
             }
             // It takes a file that is not in memory; reading.rs turns it.

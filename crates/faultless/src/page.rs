@@ -19,6 +19,7 @@ use faultless_base::Span;
 use faultless_base::sync::per_cpu;
 use faultless_base::sys::page_file;
 use faultless_base::sys::raw::{self, Access, boot_ns};
+use faultless_page::gauges::Gauges;
 use faultless_page::knobs::Knob;
 use faultless_page::layout::{Header, MAGIC, Page, TABLES, VERSION, Whole};
 use faultless_page::listing::{Counted, Line, Listing, PLACES, Regions, lines_for};
@@ -26,7 +27,7 @@ use faultless_page::stats::Counter;
 
 use crate::process::limits;
 use crate::process::once::Once;
-use crate::process::owner::Owner;
+use crate::process::owner::{OfProcess, Owner};
 
 /// The page and what is behind it.
 struct Shared {
@@ -52,6 +53,7 @@ fn make() -> Shared {
     let page = shared.page;
     // A program that had this process before may have left some.
     shared.regions.end_all();
+    page.gauges.clear();
     // If the other library has set the knobs, they stay.
     if page.header.magic.load(Ordering::Acquire) != MAGIC {
         for knob in Knob::ALL {
@@ -84,6 +86,13 @@ fn budget() -> u64 {
 /// The page of this process.
 pub fn page() -> &'static Page {
     shared().page
+}
+
+/// Totals of this process's memory. Those of a forked child are not on its parent's page.
+pub fn gauges() -> &'static Gauges {
+    static OF_CHILD: OfProcess<Gauges> = OfProcess::new();
+    let Shared { page, owner, .. } = shared();
+    if owner.is_here() { &page.gauges } else { OF_CHILD.get(Gauges::new) }
 }
 
 /// Places over which threads are spread.

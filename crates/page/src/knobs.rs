@@ -148,6 +148,11 @@ knobs! {
     /// Huge pages for files: always; where the file was opened for them and has 1 MiB or more; never. It counts for pages that come
     /// from then on.
     ThpPagecache, "thp_pagecache", "FAULTLESS_THP_PAGECACHE", Kind::Choice(&["always", "advise", "never"]), "advise", Live;
+    /// Share of the budget, in percent, that dirty pages of files may take before the background writes them back. 0: it does
+    /// not look at how many there are.
+    DirtyBackground, "dirty_background", "FAULTLESS_DIRTY_BACKGROUND", Kind::Number(0, 100), "25", Live;
+    /// Time in ms after which the background writes dirty pages of files back, however few there are. 0: it does not.
+    DirtyExpire, "dirty_expire", "FAULTLESS_DIRTY_EXPIRE", Kind::Number(0, 3_600_000), "30000", Live;
     /// Verifies that memory handed out as zero is zero, and fills the other with a pattern.
     Check, "check", "FAULTLESS_CHECK", Kind::Switch, "0", Start;
     /// Does nothing at all.

@@ -15,12 +15,14 @@
 //! | 64 | 4 | why the program runs plain: a number of [`PLAIN`], or 0 |
 //! | 128 | 8 each | the knobs |
 //! | next multiple of 64 | 8 each | the counters of the first block; each block starts at a multiple of 64 |
+//! | behind the blocks | 8 each | the gauges |
 //! | behind the page | | where the process has regions, their [`Listing`], and from the next multiple of 4096 on the lines in which they count |
 //!
 //! Numbers are in the byte order of the machine. All but the knobs is for the process alone to write.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::gauges::{GAUGES, Gauges};
 use crate::knobs::{self, KNOBS, Values};
 use crate::listing::{Line, Listing, PLACES};
 use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
@@ -28,7 +30,7 @@ use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Why a program runs plain, as its library found at the first large request, or later: the number on the page is the
 /// place here.
@@ -66,13 +68,20 @@ pub mod plain {
     pub const REFUSED: u32 = 9;
 }
 
-/// A number made from the names of all counters and knobs in their order (FNV-1a). Command and library belong together
+/// A number made from the names of all counters, knobs and totals in their order (FNV-1a). Command and library belong together
 /// when it is the same in both.
 pub const TABLES: u64 = {
     let mut sum = 0xcbf2_9ce4_8422_2325;
     let mut i = 0;
-    while i < COUNTERS.len() + KNOBS.len() {
-        let name = if i < COUNTERS.len() { COUNTERS[i].name } else { KNOBS[i - COUNTERS.len()].name };
+    let (counters, knobs) = (COUNTERS.len(), KNOBS.len());
+    while i < counters + knobs + GAUGES.len() {
+        let name = if i < counters {
+            COUNTERS[i].name
+        } else if i < counters + knobs {
+            KNOBS[i - counters].name
+        } else {
+            GAUGES[i - counters - knobs].name
+        };
         let mut at = 0;
         while at <= name.len() {
             let byte = if at < name.len() { name.as_bytes()[at] } else { b'\n' };
@@ -124,6 +133,8 @@ pub struct Page {
     pub knobs: Values,
     /// What is counted.
     pub block: [Block; BLOCKS],
+    /// What there is.
+    pub gauges: Gauges,
 }
 
 /// A page with what is behind it, up to the lines of regions.
@@ -160,7 +171,7 @@ impl Page {
             plain: AtomicU32::new(0),
             room: [const { AtomicU32::new(0) }; 15],
         };
-        Self { header, knobs: Values::new(), block: [const { Block::new() }; BLOCKS] }
+        Self { header, knobs: Values::new(), block: [const { Block::new() }; BLOCKS], gauges: Gauges::new() }
     }
 
     /// A counter, over all blocks.

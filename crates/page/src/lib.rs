@@ -10,6 +10,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod gauges;
 pub mod knobs;
 pub mod layout;
 pub mod listing;

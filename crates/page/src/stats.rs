@@ -316,6 +316,10 @@ counters! {
     FileUnqueued, "file_unqueued", Calls;
     /// Written back to files.
     FileWritten, "file_written", Bytes ("nr_written");
+    /// Of that, by the background thread.
+    FileFlushed, "file_flushed", Bytes;
+    /// Times that a thread that needed room wrote dirty pages of a file back itself, because there were no others.
+    FileThrottled, "file_throttled", Calls;
     /// Dropped from the caches of files, in whole slots.
     FileEvicted, "file_evicted", Bytes, detail;
 }

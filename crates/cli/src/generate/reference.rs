@@ -2,6 +2,7 @@
 
 use std::mem::{offset_of, size_of};
 
+use faultless_page::gauges::GAUGES;
 use faultless_page::knobs::KNOBS;
 use faultless_page::layout::{Header, MAGIC, Page, VERSION};
 use faultless_page::stats::{Block, COUNTERS, Unit};
@@ -12,8 +13,8 @@ use crate::sysctl::{range, unit, when};
 
 const START: &str = "# Reference
 
-Made by `cargo xtask generate` from the tables in `crates/page/src/stats.rs` and `crates/page/src/knobs.rs`; change
-those. The manual pages and the completions for shells come from the same tables.
+Made by `cargo xtask generate` from the tables in `crates/page/src/{stats,gauges,knobs}.rs`; change those. The
+manual pages and the completions for shells come from the same tables.
 ";
 
 const SETTINGS: &str = "
@@ -56,6 +57,18 @@ with a program, of all that it ran and waited for; else of covered processes whi
 resolved are in both.
 ";
 
+const MEMORY: &str = "
+## Memory of files now
+
+Totals in bytes, by the names that `/proc/meminfo` has. They are what there is, and not what was counted. `faultless
+stat` shows those that are not zero below the counters, unless it was asked for some by name. They are those of the
+process that its page was made for: its forked children count for themselves, and show none. A page that a mapping has
+changed without a call counts as dirty once the background, a sync or an eviction has looked.
+
+| name | meaning |
+|---|---|
+";
+
 const JSON: &str = "
 ## JSON of `faultless stat`
 
@@ -72,12 +85,14 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 | `.since_s` | how long ago its page was made |
 | `.plain` | why it runs plain, or null |
 | `.counters` | its counters: from name to number |
+| `.memory` | its totals of memory: from name to bytes |
 | `.knobs` | what its knobs are set to: sizes in bytes, switches 0 or 1, words as text |
 | `.regions` | each of its regions, up to 64, in the order in which they were made: `number`, `address`, `bytes`, `delivery`; `ended`, \
 whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct and kernel delivery; `counters`, those that \
 are kept by region. One that has ended stays until its place is needed |
 | `.other_regions` | if there were more: their `count`, and their `counters` together |
 | `totals` | the counters, summed |
+| `memory` | the totals of memory, summed |
 | `page_faults` | with `-e faults`: page faults that the kernel took |
 | `unreadable` | what is wrong with pages that could not be read |
 
@@ -102,6 +117,7 @@ source.
 | metric | type | labels | value |
 |---|---|---|---|
 | `faultless_NAME_total` | counter | `pid`, `command` | the counter `NAME` of the table above |
+| `faultless_memory_bytes` | gauge | `pid`, `command`, `name` | the total of memory `name` of the table above |
 | `faultless_knob` | gauge | `pid`, `command`, `knob` | what a knob is set to: sizes in bytes, switches 0 or 1; knobs with words are left out |
 | `faultless_process_info` | info | `pid`, `command`, `plain` | 1 for each process; `plain`: why it runs plain, empty if it does not |
 
@@ -159,6 +175,8 @@ pub fn text() -> String {
         let (name, unit, meaning) = (counter.name, counter.unit.name(), cell(counter.meaning));
         text += &format!("| `{name}` | {unit} | {linux} | {meaning}{detail} |\n");
     }
+    text += MEMORY;
+    GAUGES.iter().for_each(|gauge| text += &format!("| `{}` | {} |\n", gauge.name, cell(gauge.meaning)));
     text += JSON;
     text += METRICS;
     for counter in COUNTERS.iter().filter(|counter| counter.unit == Unit::Ns) {
@@ -185,7 +203,7 @@ fn page() -> String {
         ("20".into(), "4", "counters in a block".into()),
         ("24".into(), "4", "blocks; the sum of all is what counts".into()),
         ("28".into(), "4", "knobs".into()),
-        ("32".into(), "8", "FNV-1a of the names of all counters and knobs, each with a newline".into()),
+        ("32".into(), "8", "FNV-1a of the names of all counters, knobs and totals, each with a newline".into()),
         ("40".into(), "8", "since when it counts, in ns since the machine was started".into()),
         (offset_of!(Header, name).to_string(), "16", "the program's name, up to 15 bytes and a zero".into()),
         (
@@ -195,6 +213,7 @@ fn page() -> String {
         ),
         (knobs.to_string(), "8 each", "the knobs, in the order above".into()),
         (blocks.to_string(), "8 each", format!("the counters, in the order above; a block each {block} bytes")),
+        (offset_of!(Page, gauges).to_string(), "8 each", "the totals of memory, in the order above".into()),
         (
             bytes.to_string(),
             "-",

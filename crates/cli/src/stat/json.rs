@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use faultless_page::gauges::{GAUGES, Gauge};
 use faultless_page::knobs::{Kind, Knob, When};
 use faultless_page::listing::OWN;
 use faultless_page::stats::Counter;
@@ -21,6 +22,7 @@ pub struct Report {
     over_s: f64,
     processes: Vec<Process>,
     totals: BTreeMap<&'static str, u64>,
+    memory: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     page_faults: Option<u64>,
     unreadable: Vec<String>,
@@ -34,6 +36,7 @@ struct Process {
     since_s: f64,
     plain: Option<&'static str>,
     counters: BTreeMap<&'static str, u64>,
+    memory: BTreeMap<&'static str, u64>,
     knobs: BTreeMap<&'static str, Value>,
     regions: Vec<Region>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +84,11 @@ fn named(selection: &Selection, counters: &Counters) -> BTreeMap<&'static str, u
     selection.declared().map(|declared| declared.name).zip(values).collect()
 }
 
+/// Totals of memory.
+fn memory(counters: &Counters) -> BTreeMap<&'static str, u64> {
+    Gauge::ALL.iter().zip(GAUGES).map(|(gauge, declared)| (declared.name, counters.gauge(*gauge))).collect()
+}
+
 /// What the knobs of a process are set to.
 fn knobs(counters: &Counters) -> BTreeMap<&'static str, Value> {
     let on_page = |knob: &&Knob| knob.declared().when != When::Run && knob.declared().kind != Kind::Text;
@@ -100,7 +108,8 @@ impl Report {
         (processes, counters): (&[Covered], &[Counters]),
         unreadable: Vec<String>,
     ) -> Self {
-        let totals = named(selection, &Counters::sum(counters));
+        let sum = Counters::sum(counters);
+        let (totals, memory_of_all) = (named(selection, &sum), memory(&sum));
         let processes = processes.iter().zip(counters).map(|(covered, counters)| {
             let (regions, other_regions) = regions(&counters.regions);
             Process {
@@ -110,13 +119,24 @@ impl Report {
                 since_s: covered.age(),
                 plain: counters.plain(),
                 counters: named(selection, counters),
+                memory: memory(counters),
                 knobs: knobs(counters),
                 regions,
                 other_regions,
             }
         });
         let processes = processes.collect();
-        Self { version: 1, kind, time_s, over_s, processes, totals, page_faults: None, unreadable }
+        Self {
+            version: 1,
+            kind,
+            time_s,
+            over_s,
+            processes,
+            totals,
+            memory: memory_of_all,
+            page_faults: None,
+            unreadable,
+        }
     }
 
     /// With the page faults that the kernel took.

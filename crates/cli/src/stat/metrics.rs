@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use faultless_measure::pages::Counters;
 use faultless_measure::pages::find::Covered;
+use faultless_page::gauges::{GAUGES, Gauge};
 use faultless_page::knobs::{Kind, Knob, When};
 use faultless_page::stats::{Declared, Unit};
 
@@ -78,6 +79,14 @@ pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters])
         family(&mut out, (&name, "counter"), unit(counter), counter.meaning);
         for (labels, (_, counters)) in &labelled {
             let _ = writeln!(out, "{name}_total{{{labels}}} {}", value(counter, counters.values()[place]));
+        }
+    }
+    let help = "Memory of files as it is now, by the names of /proc/meminfo.";
+    family(&mut out, ("faultless_memory_bytes", "gauge"), Some("bytes"), help);
+    for (labels, (_, counters)) in &labelled {
+        for (gauge, declared) in Gauge::ALL.iter().zip(GAUGES) {
+            let (name, value) = (declared.name, counters.gauge(*gauge));
+            let _ = writeln!(out, "faultless_memory_bytes{{{labels},name=\"{name}\"}} {value}");
         }
     }
     family(&mut out, ("faultless_knob", "gauge"), None, "What a knob is set to; sizes in bytes, switches 0 or 1.");

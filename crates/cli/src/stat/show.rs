@@ -1,5 +1,6 @@
 //! Counters as text: in lines, as `perf stat` has them, or in columns, as `vmstat` has them.
 
+use faultless_page::gauges::{GAUGES, Gauge};
 use faultless_page::stats::Unit;
 
 use super::select::{FAULTS, Selection};
@@ -32,7 +33,28 @@ pub fn lines(selection: &Selection, counters: &Counters, over_s: f64, columns: u
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
+    if !selection.is_named {
+        text += &memory(counters, columns);
+    }
     if text.is_empty() { format!("{:>VALUE$} of all counters\n", 0) } else { text }
+}
+
+/// A line for each total of memory that is not zero.
+fn memory(counters: &Counters, columns: usize) -> String {
+    let mut text = String::new();
+    for (gauge, declared) in Gauge::ALL.iter().zip(GAUGES) {
+        let value = counters.gauge(*gauge);
+        if value == 0 {
+            continue;
+        }
+        text += &format!("{value:>VALUE$} {:<NAME$}", declared.name);
+        if columns >= ROOM {
+            text += &format!(" # {} now", size(value));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
 }
 
 /// The line of the kernel's page faults, if they are shown.
@@ -137,6 +159,11 @@ mod tests {
             all,
             "               3 mmap_served          # 1.5 /s\n       100663296 mmap_bytes           # 96 MiB\n         \
              2500000 scrub_ns             # 2.5 ms\n"
+        );
+        let dirty = Counters::zero().with_gauge(Gauge::Dirty, 3 << 20);
+        assert_eq!(
+            lines(&Selection::new(&[]).unwrap(), &dirty, 2.0, 80),
+            "         3145728 Dirty                # 3 MiB now\n"
         );
         let named = Selection::new(&["malloc_served".into()]).unwrap();
         assert_eq!(lines(&named, &counters(), 2.0, 80), "               0 malloc_served\n");

@@ -98,10 +98,9 @@ impl Engine for Custom {
         call(|| self.backing.sync())
     }
 
-    fn grow(&self, length: u64) -> Result<(), Errno> {
+    fn grow(&self, length: u64) -> Result<u64, Errno> {
         call(|| self.backing.grow(length))?;
-        self.length.store(length, Relaxed);
-        Ok(())
+        Ok(self.length.swap(length, Relaxed))
     }
 
     fn truncate(&self, length: u64) -> Result<(), Errno> {

@@ -8,8 +8,6 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
 use faultless_base::sync::Late;
 use faultless_base::{Errno, PAGE, Span};
@@ -17,6 +15,7 @@ use faultless_mm::cache::backing::{Backing, Reads, Request};
 use faultless_page::stats::Counter;
 
 use crate::background::owner;
+use crate::file::changed::Changed;
 use crate::file::queue::Queue;
 
 /// File systems that write what the memory has at that moment, whatever a thread changes meanwhile. Others check sums
@@ -39,8 +38,7 @@ pub(super) struct LocalFile {
     is_huge: bool,
     /// Pages that were no hole when that was asked last: the first in the upper half, the end in the lower.
     data: AtomicU64,
-    /// When it was changed last, as far as this library did that or has seen it.
-    changed: Mutex<Option<SystemTime>>,
+    changed: Changed,
 }
 
 fn flags(file: &File) -> i32 {
@@ -91,11 +89,17 @@ fn pwrite(fd: RawFd, offset: u64, from: Span) -> Result<usize, Errno> {
     call(|| unsafe { libc::pwrite(fd, from.start as *const _, from.bytes(), offset as i64) })
 }
 
+/// Makes a file that long.
+fn truncate(file: &File, length: u64) -> Result<(), Errno> {
+    // SAFETY: a descriptor of the caller's.
+    call(|| unsafe { libc::ftruncate(file.as_raw_fd(), length as i64) as isize }).map(drop)
+}
+
 impl LocalFile {
     pub(super) fn new(file: &File, is_huge: bool) -> io::Result<Self> {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
-        let (data, changed) = (AtomicU64::new(0), Mutex::default());
+        let (data, changed) = (AtomicU64::new(0), Changed::default());
         let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed };
         local.note_change();
         local.allow_writes(file)?;
@@ -123,9 +127,7 @@ impl LocalFile {
     /// The file is as this library has left it. Whether it was so before, as far as its time tells: if not, another
     /// process, or another call of this one, has changed it.
     pub(super) fn note_change(&self) -> bool {
-        let now = self.reads.buffered.metadata().and_then(|about| about.modified()).ok();
-        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *changed, now) == now
+        self.changed.note(&self.reads.buffered)
     }
 
     /// Whether it is read past the kernel's page cache.
@@ -144,6 +146,21 @@ impl LocalFile {
         }
         self.is_direct.store(false, Relaxed);
         Ok(())
+    }
+
+    fn write_by(&self, ways: &Ways, offset: u64, from: Span) -> Result<(), Errno> {
+        let whole = Span::new(from.start, from.bytes() / PAGE * PAGE);
+        let mut done = 0;
+        if let Some(file) = self.direct(ways).filter(|_| !whole.is_empty()) {
+            match pwrite(file.as_raw_fd(), offset, whole) {
+                Ok(written) => done = written,
+                Err(error) => self.refused(error)?,
+            }
+        }
+        if done < whole.bytes() {
+            owner::counters().add(Counter::FileBuffered, 1);
+        }
+        self.write_buffered(ways, offset + done as u64, Span { start: from.start + done, ..from })
     }
 
     fn write_buffered(&self, ways: &Ways, mut offset: u64, mut from: Span) -> Result<(), Errno> {
@@ -250,20 +267,7 @@ impl Backing for LocalFile {
 
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        let whole = Span::new(from.start, from.bytes() / PAGE * PAGE);
-        let mut done = 0;
-        if let Some(file) = self.direct(ways).filter(|_| !whole.is_empty()) {
-            match pwrite(file.as_raw_fd(), offset, whole) {
-                Ok(written) => done = written,
-                Err(error) => self.refused(error)?,
-            }
-        }
-        if done < whole.bytes() {
-            owner::counters().add(Counter::FileBuffered, 1);
-        }
-        let written = self.write_buffered(ways, offset + done as u64, Span { start: from.start + done, ..from });
-        self.note_change();
-        written
+        self.changed.by_us(&ways.buffered, |_| self.write_by(ways, offset, from))
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -272,28 +276,27 @@ impl Backing for LocalFile {
         call(|| unsafe { libc::fdatasync(ways.buffered.as_raw_fd()) as isize }).map(drop)
     }
 
-    fn grow(&self, length: u64) -> Result<(), Errno> {
+    fn grow(&self, length: u64) -> Result<u64, Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
-        if ways.buffered.metadata().map_err(number)?.len() < length {
-            ways.buffered.set_len(length).map_err(number)?;
-            self.note_change();
-        }
-        Ok(())
+        self.changed.by_us(&ways.buffered, |about| {
+            // Another process may have made it longer.
+            if about.len() < length {
+                truncate(&ways.buffered, length)?;
+            }
+            Ok(about.len())
+        })
     }
 
     fn truncate(&self, length: u64) -> Result<(), Errno> {
-        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
-        // Another process, or another call of this one, may have done it.
-        if self.reads.buffered.metadata().map_err(number)?.len() <= length {
-            return Ok(());
-        }
-        let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        self.data.store(0, Relaxed);
-        // SAFETY: a descriptor of this value's.
-        call(|| unsafe { libc::ftruncate(ways.buffered.as_raw_fd(), length as i64) as isize })?;
-        self.note_change();
-        Ok(())
+        self.changed.by_us(&self.reads.buffered, |about| {
+            // Another process, or another call of this one, may have done it.
+            if about.len() <= length {
+                return Ok(());
+            }
+            let ways = self.writes.get().ok_or(Errno::EBADF)?;
+            self.data.store(0, Relaxed);
+            truncate(&ways.buffered, length)
+        })
     }
 
     fn punch(&self, offset: u64, bytes: usize) -> Result<bool, Errno> {
@@ -302,12 +305,11 @@ impl Backing for LocalFile {
         // A block that the end of the file cuts goes, too.
         let bytes = bytes.next_multiple_of(PAGE) as i64;
         self.data.store(0, Relaxed);
+        let fd = ways.buffered.as_raw_fd();
         // SAFETY: a descriptor of this value's.
-        match call(|| unsafe { libc::fallocate(ways.buffered.as_raw_fd(), how, offset as i64, bytes) as isize }) {
-            Ok(_) => {
-                self.note_change();
-                Ok(true)
-            }
+        let punch = || call(|| unsafe { libc::fallocate(fd, how, offset as i64, bytes) as isize });
+        match self.changed.by_us(&ways.buffered, |_| punch()) {
+            Ok(_) => Ok(true),
             Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
             Err(error) => Err(error),
         }

@@ -6,7 +6,9 @@ use faultless_base::Span;
 use faultless_base::sys::file_memory;
 use faultless_mm::cache::Use;
 
-use crate::file::caches::{Comes, Handle, Mapped};
+use crate::file::caches::Handle;
+use crate::file::flush;
+use crate::file::shared::{Comes, Mapped};
 use crate::file::{error_of, inside};
 
 /// A part of a file in memory. All mappings of a file are the same memory. A forked child does not have it: there an
@@ -133,7 +135,11 @@ impl MappingMut {
             unsafe { file_memory::copy(from, to.start, to.bytes()) };
             from += to.bytes();
         };
-        self.0.each(at, bytes.len(), Use::Write, copy)
+        let written = self.0.each(at, bytes.len(), Use::Write, copy);
+        if self.0.is_lazy() {
+            flush::note_write();
+        }
+        written
     }
 
     /// Its bytes.

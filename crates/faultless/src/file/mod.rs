@@ -21,6 +21,8 @@
 
 mod backing;
 mod caches;
+mod changed;
+mod flush;
 mod fork;
 mod local;
 mod mapping;
@@ -28,6 +30,8 @@ mod paged;
 mod private;
 mod queue;
 mod read_ahead;
+mod shared;
+mod source;
 
 use std::io;
 use std::ops::Range;
@@ -38,14 +42,17 @@ use faultless_base::Errno;
 use faultless_base::sys::{file_memory, pressure};
 use faultless_mm::cache::Use;
 use faultless_mm::cache::evict::To;
+use faultless_page::gauges::Gauge;
 
 pub use crate::delivery::Delivery;
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
-use crate::file::caches::{Comes, Handle, Shared, Source};
+use crate::file::caches::Handle;
 pub use crate::file::fork::{Fork, before_fork};
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
+use crate::file::shared::{Comes, Shared};
+use crate::file::source::Source;
 use crate::process::limits;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
@@ -77,6 +84,11 @@ fn not_inside() -> io::Error {
 /// whose files are not dropped. The first error; the others are written all the same.
 pub fn sync_all() -> io::Result<()> {
     caches::sync_all()
+}
+
+/// How much memory of that kind this process has now, over all files, in bytes.
+pub fn memory(gauge: Gauge) -> u64 {
+    crate::page::gauges().get(gauge)
 }
 
 /// Whether a mapping of this many bytes takes no more than half of the memory that is available now, and of the
@@ -211,17 +223,15 @@ impl File {
         let shared = self.writable()?;
         let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
-        let end = start.checked_add(bytes.len()).ok_or_else(|| error_of(Errno::EFBIG))?;
-        if !bytes.is_empty() {
-            engine.grow(end).map_err(error_of)?;
-        }
         let mut from = bytes.as_ptr() as usize;
         let copy = |to: faultless_base::Span| {
             // SAFETY: as in `read_at`. Other threads may read and write there.
             unsafe { file_memory::copy(from, to.start, to.bytes()) };
             from += to.bytes();
         };
-        engine.with(start, bytes.len(), Use::Write, copy).map_err(error_of)
+        let written = engine.write_with(start, bytes.len(), copy).map_err(error_of);
+        flush::note_write();
+        written
     }
 
     /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.

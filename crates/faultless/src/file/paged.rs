@@ -18,7 +18,7 @@ use crate::delivery::served::Served;
 use crate::delivery::watchdog::Watched;
 use crate::delivery::{self, Delivery, handler_pool, signal};
 use crate::error::Error;
-use crate::file::caches::Source;
+use crate::file::source::Source;
 use crate::page;
 use crate::process::masked::Masked;
 use crate::process::message;

@@ -15,9 +15,10 @@ use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::cache::Use;
 use faultless_mm::cache::backing::Backing;
 
-use crate::file::caches::{self, Comes, Handle};
+use crate::file::caches::{self, Handle};
 use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::paged::Paged;
+use crate::file::shared::Comes;
 
 /// A part of another file's cache as a backing.
 pub(super) struct Private {
@@ -49,7 +50,7 @@ impl Backing for Private {
         Ok(())
     }
 
-    fn grow(&self, _length: u64) -> Result<(), Errno> {
+    fn grow(&self, _length: u64) -> Result<u64, Errno> {
         Err(Errno::EBADF)
     }
 

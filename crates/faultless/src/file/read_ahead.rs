@@ -6,7 +6,7 @@ use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::cache::Cache;
 
-use crate::file::caches::Source;
+use crate::file::source::Source;
 
 /// The largest window.
 const MOST: usize = 32 << 20;

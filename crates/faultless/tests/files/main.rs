@@ -5,11 +5,13 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 mod announced;
+mod append;
 mod borders;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod counted;
 mod failing;
+mod flush;
 mod lazy;
 mod plain;
 mod power;
@@ -41,6 +43,9 @@ fn budget(bytes: u64) -> MutexGuard<'static, ()> {
     let alone = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     limit();
     faultless::region::set(Knob::Budget, bytes);
+    // Nothing is written back but by calls.
+    faultless::region::set(Knob::DirtyBackground, 0);
+    faultless::region::set(Knob::DirtyExpire, 0);
     alone
 }
 

@@ -103,6 +103,7 @@ impl Covered {
         }
         if has_ended {
             self.source = None;
+            self.last = self.last.clone().without_memory();
         }
         &self.last
     }

@@ -61,7 +61,7 @@ impl Folded {
         let sum = &mut self.0[at];
         sum.served += page.is_served() as usize;
         sum.plain += !page.is_served() as usize;
-        sum.counters.add(page);
+        sum.counters.add(&page.clone().without_memory());
     }
 
     /// How many processes.

@@ -14,6 +14,7 @@ use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::unix::ffi::OsStringExt;
 
+use faultless_page::gauges::{self, Gauge};
 use faultless_page::knobs::{self, Knob};
 use faultless_page::layout::{Header, MAGIC, PLAIN, Page, TABLES, VERSION};
 use faultless_page::listing::OWN;
@@ -55,6 +56,7 @@ pub struct Counters {
     plain: u32,
     values: [u64; COUNT],
     knobs: [u64; knobs::COUNT],
+    gauges: [u64; gauges::COUNT],
 }
 
 impl Counters {
@@ -109,6 +111,11 @@ impl Counters {
         for (knob, value) in Knob::ALL.iter().zip(&mut sum.knobs) {
             *value = long(knob_at(*knob)).ok_or_else(truncated)?;
         }
+        for (i, value) in sum.gauges.iter_mut().enumerate() {
+            let there = long(offset_of!(Page, gauges) + 8 * i).ok_or_else(truncated)?;
+            // What went may be seen before it came.
+            *value = (there as i64).max(0) as u64;
+        }
         Ok(sum)
     }
 
@@ -123,6 +130,7 @@ impl Counters {
             plain: 0,
             values: [0; COUNT],
             knobs: [0; knobs::COUNT],
+            gauges: [0; gauges::COUNT],
         }
     }
 
@@ -138,10 +146,13 @@ impl Counters {
         for (sum, value) in self.values.iter_mut().zip(other.values) {
             *sum = sum.saturating_add(value);
         }
+        for (sum, value) in self.gauges.iter_mut().zip(other.gauges) {
+            *sum = sum.saturating_add(value);
+        }
         self.plain = if self.plain == 0 { other.plain } else { self.plain };
     }
 
-    /// What was counted since `before`, which is the same process's or a sum.
+    /// What was counted since `before`, which is the same process's or a sum; totals as they are now.
     pub fn since(&self, before: &Self) -> Self {
         let mut more = self.clone();
         for (value, before) in more.values.iter_mut().zip(before.values) {
@@ -183,6 +194,23 @@ impl Counters {
     pub fn left(&self) -> Vec<(&'static str, u64)> {
         let reason = |(declared, n): (&Declared, &u64)| Some((declared.name.strip_prefix("kernel_")?, *n));
         COUNTERS.iter().zip(&self.values).filter_map(reason).filter(|(_, n)| *n > 0).collect()
+    }
+
+    /// How much of that memory there is now, in bytes.
+    pub fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauges[gauge as usize]
+    }
+
+    /// The same of a process that has ended.
+    pub fn without_memory(self) -> Self {
+        Self { gauges: [0; gauges::COUNT], ..self }
+    }
+
+    /// Made up, for tests.
+    #[cfg(any(test, feature = "made"))]
+    pub fn with_gauge(mut self, gauge: Gauge, bytes: u64) -> Self {
+        self.gauges[gauge as usize] = bytes;
+        self
     }
 
     /// What a knob is set to.

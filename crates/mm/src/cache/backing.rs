@@ -41,8 +41,8 @@ pub trait Backing: Send + Sync {
     /// What was written survives a power cut from now on.
     fn sync(&self) -> Result<(), Errno>;
 
-    /// Makes it longer, by zeroes, if it is shorter.
-    fn grow(&self, length: u64) -> Result<(), Errno>;
+    /// Makes it longer, by zeroes, if it is shorter. Its length before.
+    fn grow(&self, length: u64) -> Result<u64, Errno>;
 
     /// Makes it shorter.
     fn truncate(&self, length: u64) -> Result<(), Errno>;

@@ -8,6 +8,7 @@ use faultless_page::stats::Counter;
 use crate::cache::Cache;
 use crate::cache::backing::Backing;
 use crate::cache::index::{Change, Part, flag};
+use crate::cache::share::Share;
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
 use faultless_base::{SLOT, SLOT_PAGES};
@@ -92,18 +93,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// A slot with changes that go nowhere is the program's own from now on. The caller has its lock.
     fn keep_for_good(&self, slot: usize) {
         self.pin(slot).keep();
-        if self.holds[slot].fetch_add(1, Relaxed) == 0 {
-            self.count(self.weight(slot), 0);
-        }
+        let before = self.share(slot);
+        self.holds[slot].fetch_add(1, Relaxed);
+        self.count(before, self.share(slot));
     }
 
     /// Lets the memory of a slot go that no thread uses.
     pub(super) fn let_go(&self, change: Change<'_>, slot: usize, to: To) {
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         let at = self.slot_span(slot);
         let is_huge = change.is(flag::HUGE);
         // Before it is kept by the owner: no memory counts twice.
-        self.count(before, 0);
+        self.count(before, Share::default());
         let place = (is_huge && to == To::Store).then(|| self.store.place_to_keep()).flatten();
         let left = match place {
             Some(frame) => {
@@ -143,6 +144,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.has_room() || !has_some() || self.evict(1, To::Store) > 0 {
             return;
         }
+        self.counters.add(Counter::FileThrottled, 1);
         // An error is kept, for the next call that asks for it.
         let _ = self.sync(0, self.length());
         self.evict(1, To::Store);

@@ -51,6 +51,11 @@ pub(super) struct Run {
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Has pages of a slot be present that are inside the file. The caller has a pin.
     pub(super) fn bring(&self, slot: usize, part: Part) -> Result<(), Errno> {
+        self.bring_new(slot, part, Part::NONE)
+    }
+
+    /// The same where `new` of them have come to the file just now, as zeroes.
+    pub(super) fn bring_new(&self, slot: usize, part: Part, new: Part) -> Result<(), Errno> {
         if self.index.has(Entry::Present, slot, part) {
             return Ok(());
         }
@@ -58,15 +63,23 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.holds[slot].load(Relaxed) == 0 && self.takes_room(slot, part) {
             self.make_room();
         }
-        self.bring_beside(slot, part)
+        self.bring_beside(slot, part, new)
     }
 
     /// The same, and nothing goes for it.
-    pub(super) fn bring_beside(&self, slot: usize, part: Part) -> Result<(), Errno> {
+    pub(super) fn bring_beside(&self, slot: usize, part: Part, new: Part) -> Result<(), Errno> {
         let change = self.change(slot);
-        let before = self.returnable(slot);
+        let before = self.share(slot);
+        // A slot that has nothing yet may get a frame.
+        if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
+            while let run = self.index.run(Entry::Present, slot, new, false)
+                && run != Part::NONE
+            {
+                self.add_hole(&change, slot, run);
+            }
+        }
         let filled = self.fill(&change, slot, part);
-        self.count(before, self.returnable(slot));
+        self.count(before, self.share(slot));
         filled
     }
 
@@ -141,13 +154,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if !self.is_hole(slot, run) {
                 return Some(self.to_read(slot, run));
             }
-            // Small pages that are not there are zero. A frame may have old bytes: they were behind the end.
-            if change.is(flag::HUGE) {
-                self.memory.zero(self.pages(slot, run));
-            }
-            self.index.set(Entry::Hole, slot, run);
-            change.add(run);
+            self.add_hole(change, slot, run);
         }
+    }
+
+    /// Pages that the file has as zeroes are present: some of a slot that has memory.
+    fn add_hole(&self, change: &Change<'_>, slot: usize, run: Part) {
+        // Small pages that are not there are zero. A frame may have old bytes: they were behind the end.
+        if change.is(flag::HUGE) {
+            self.memory.zero(self.pages(slot, run));
+        }
+        self.index.set(Entry::Hole, slot, run);
+        change.add(run);
     }
 
     /// Whether its pages come by huge pages, where these are to be had.

@@ -14,7 +14,8 @@
 
 use faultless_base::sync::Words;
 use faultless_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use faultless_base::{Errno, SLOT_PAGES};
+use faultless_base::{Errno, PAGE, SLOT_PAGES};
+use faultless_page::gauges::{Gauge, Gauges};
 
 const BITS: usize = usize::BITS as usize;
 /// Words of the pages of one slot.
@@ -55,6 +56,12 @@ impl Part {
     /// No page.
     pub const NONE: Self = Self { first: 0, count: 0 };
 
+    /// Those of them that are not before a page.
+    pub fn from(self, page: usize) -> Self {
+        let first = self.first.max(page);
+        Self { first, count: (self.first + self.count).saturating_sub(first) }
+    }
+
     /// The bits of these pages, by words.
     fn masks(self) -> impl Iterator<Item = (usize, usize)> {
         let (mut at, end) = (self.first, self.first + self.count);
@@ -87,6 +94,8 @@ pub struct Index {
     states: Words,
     entries: [Words; 4],
     slots: usize,
+    /// Where its pages count.
+    gauges: Option<&'static Gauges>,
 }
 
 impl Index {
@@ -94,7 +103,26 @@ impl Index {
     pub fn new(slots: usize) -> Result<Self, Errno> {
         let words = |n: usize| Words::new(n).ok_or(Errno::ENOMEM);
         let bits = || words(slots * WORDS);
-        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?, bits()?], slots })
+        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?, bits()?], slots, gauges: None })
+    }
+
+    /// The same, with its present, dirty and written pages counted there.
+    pub fn counted(mut self, gauges: &'static Gauges) -> Self {
+        self.gauges = Some(gauges);
+        self
+    }
+
+    /// Bits of an entry came or went.
+    fn count_bits(&self, entry: Entry, before: u32, after: u32) {
+        let gauge = match entry {
+            Entry::Present => Gauge::Cached,
+            Entry::Dirty => Gauge::Dirty,
+            Entry::Writeback => Gauge::Writeback,
+            Entry::Hole => return,
+        };
+        if let Some(gauges) = self.gauges {
+            gauges.change(gauge, u64::from(before) * PAGE as u64, u64::from(after) * PAGE as u64);
+        }
     }
 
     /// How many slots it has.
@@ -152,13 +180,15 @@ impl Index {
     /// Sets an entry of pages. The caller keeps them where they are.
     pub fn set(&self, entry: Entry, slot: usize, part: Part) {
         let words = self.of(entry, slot);
-        part.masks().for_each(|(word, mask)| _ = words[word].fetch_or(mask, Release));
+        let came = |(word, mask): (usize, usize)| (mask & !words[word].fetch_or(mask, Release)).count_ones();
+        self.count_bits(entry, 0, part.masks().map(came).sum());
     }
 
     /// Ends an entry of pages.
     pub fn unset(&self, entry: Entry, slot: usize, part: Part) {
         let words = self.of(entry, slot);
-        part.masks().for_each(|(word, mask)| _ = words[word].fetch_and(!mask, Release));
+        let gone = |(word, mask): (usize, usize)| (mask & words[word].fetch_and(!mask, Release)).count_ones();
+        self.count_bits(entry, part.masks().map(gone).sum(), 0);
     }
 
     /// Whether all pages of a part have it. Acquire: pairs with [`Index::set`], so their bytes are there.
@@ -187,17 +217,21 @@ impl Index {
 
     /// Has all pages with one entry have another one instead.
     pub fn turn(&self, from: Entry, to: Entry, slot: usize) {
+        let (mut came, mut gone) = (0, 0);
         for (from, to) in self.of(from, slot).iter().zip(self.of(to, slot)) {
             // In this order: at no time does a page have neither.
             let bits = from.load(Acquire);
-            to.fetch_or(bits, Release);
-            from.fetch_and(!bits, AcqRel);
+            came += (bits & !to.fetch_or(bits, Release)).count_ones();
+            gone += (bits & from.fetch_and(!bits, AcqRel)).count_ones();
         }
+        self.count_bits(to, 0, came);
+        self.count_bits(from, gone, 0);
     }
 
     /// Ends an entry for all pages of a slot.
     pub fn clear(&self, entry: Entry, slot: usize) {
-        self.of(entry, slot).iter().for_each(|word| word.store(0, Release));
+        let gone = self.of(entry, slot).iter().map(|word| word.swap(0, Release).count_ones()).sum();
+        self.count_bits(entry, gone, 0);
     }
 
     /// The first run of pages of `part` whose entry is as `set` says; empty if there is none.
@@ -208,6 +242,17 @@ impl Index {
         let Some(first) = (part.first..end).find(is) else { return Part::NONE };
         let count = (first..end).take_while(is).count();
         Part { first, count }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        if self.gauges.is_none() {
+            return;
+        }
+        for slot in (0..self.slots).filter(|slot| self.state(*slot) != 0) {
+            [Entry::Present, Entry::Dirty, Entry::Writeback].iter().for_each(|entry| self.clear(*entry, slot));
+        }
     }
 }
 

@@ -9,9 +9,11 @@
 //! | [`index`] | which pages are present, dirty, in writeback; pins |
 //! | [`backing`] | where bytes come from and go to |
 //! | `fill` | pages come |
+//! | [`flush`] | dirty pages are written in the background |
 //! | [`prefetch`] | many of them at a time |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
+//! | `share` | what its memory counts as |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
 //! | `staged`, `staging` | how they come while the program may touch them |
@@ -29,10 +31,12 @@
 pub mod backing;
 pub mod evict;
 mod fill;
+pub mod flush;
 pub mod index;
 pub mod prefetch;
 mod recent;
 mod resize;
+mod share;
 mod staged;
 mod staging;
 pub mod watch;
@@ -42,12 +46,15 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use faultless_base::sync::{Late, Lock, Words};
 use faultless_base::sys::file_memory::FileMemory;
-use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_page::gauges::Gauges;
 use faultless_page::knobs::Values;
 use faultless_page::stats::{Block, Counter};
 
 use crate::cache::backing::Backing;
+use crate::cache::flush::Ages;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
+use crate::cache::share::{Account, Share};
 use crate::cache::staging::Staging;
 use crate::cache::write_back::Failures;
 use crate::frame::store::Store;
@@ -61,6 +68,19 @@ pub enum Use {
     Write,
 }
 
+/// What all caches of a process have together.
+#[derive(Clone, Copy)]
+pub struct Process {
+    /// The owner of all frames.
+    pub store: &'static dyn Store,
+    /// Where is counted.
+    pub counters: &'static Block,
+    /// What is set.
+    pub knobs: &'static Values,
+    /// Totals of memory.
+    pub gauges: &'static Gauges,
+}
+
 /// The cache of one file.
 pub struct Cache<M: FileMemory, B: Backing> {
     memory: M,
@@ -72,6 +92,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     store: &'static dyn Store,
     counters: &'static Block,
     knobs: &'static Values,
+    /// Where its memory is counted; that of private mappings is not.
+    gauges: Option<&'static Gauges>,
     length: AtomicUsize,
     /// Held while the length changes.
     resizing: Lock<()>,
@@ -79,32 +101,24 @@ pub struct Cache<M: FileMemory, B: Backing> {
     account: Lock<Account>,
     syncing: Lock<()>,
     failures: Lock<Failures>,
+    /// Changed with `syncing`.
+    ages: Ages,
     /// Where eviction looks next.
     hand: AtomicUsize,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
 }
 
-#[derive(Default)]
-struct Account {
-    pages: usize,
-    slots: usize,
-}
-
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// A cache of a file of `length` bytes that may grow to `most`. Nothing of it is in memory.
-    pub fn new(
-        memory: M,
-        backing: B,
-        length: usize,
-        most: usize,
-        store: &'static dyn Store,
-        counters: &'static Block,
-        knobs: &'static Values,
-    ) -> Result<Self, Errno> {
+    pub fn new(memory: M, backing: B, length: usize, most: usize, process: Process) -> Result<Self, Errno> {
         let slots = most.max(length).max(1).div_ceil(SLOT);
+        let Process { store, counters, knobs, gauges } = process;
+        let gauges = backing.is_written_back().then_some(gauges);
         let index = Index::new(slots)?;
+        let index = if let Some(gauges) = gauges { index.counted(gauges) } else { index };
         let holds = Words::new(slots).ok_or(Errno::ENOMEM)?;
+        let ages = Ages::new(slots)?;
         let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
         // No more than the file has: a program may lock all of its memory.
         if !memory.open(Span::new(span.start, length.next_multiple_of(SLOT))) {
@@ -120,11 +134,13 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             store,
             counters,
             knobs,
+            gauges,
             length: AtomicUsize::new(length),
             resizing: Lock::new(()),
             account: Lock::new(Account::default()),
             syncing: Lock::new(()),
             failures: Lock::new(Failures::default()),
+            ages,
             hand: AtomicUsize::new(0),
             staging: Late::new(),
         })
@@ -191,11 +207,31 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Calls `f` with the memory of a range of bytes inside the file, up to 2 MiB at a time. It stays there until `f`
     /// returns. The bytes for which that was done, or why it could not be done for the first.
-    pub fn with(&self, offset: usize, bytes: usize, how: Use, mut f: impl FnMut(Span)) -> Result<usize, Errno> {
+    pub fn with(&self, offset: usize, bytes: usize, how: Use, f: impl FnMut(Span)) -> Result<usize, Errno> {
+        self.with_zeroes(offset, bytes, how, usize::MAX, f)
+    }
+
+    /// The same for a write, for which the file becomes as long as it takes.
+    pub fn write_with(&self, offset: usize, bytes: usize, f: impl FnMut(Span)) -> Result<usize, Errno> {
+        let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
+        let zeroes = if bytes == 0 { usize::MAX } else { self.grow_by_zeroes(end)? };
+        self.with_zeroes(offset, bytes, Use::Write, zeroes, f)
+    }
+
+    /// As [`Cache::with`]. Whole pages from `zeroes` on have come to the file as zeroes just now.
+    fn with_zeroes(
+        &self,
+        offset: usize,
+        bytes: usize,
+        how: Use,
+        zeroes: usize,
+        mut f: impl FnMut(Span),
+    ) -> Result<usize, Errno> {
         let mut done = 0;
         for (slot, bytes, part) in self.parts(offset, bytes) {
             let _pin = self.pin(slot);
-            if let Err(error) = self.bring_for(slot, how, || self.bring(slot, part)) {
+            let new = part.from(zeroes.saturating_sub(slot * SLOT) / PAGE);
+            if let Err(error) = self.bring_for(slot, how, || self.bring_new(slot, part, new)) {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             f(bytes);
@@ -224,9 +260,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         for (slot, ..) in self.parts(offset, bytes) {
             self.pin(slot).keep();
             let change = self.change(slot);
-            if self.holds[slot].fetch_add(1, Relaxed) == 0 {
-                self.count(self.weight(slot), 0);
-            }
+            let before = self.share(slot);
+            self.holds[slot].fetch_add(1, Relaxed);
+            self.count(before, self.share(slot));
             drop(change);
         }
         self.bring_many(&mut self.parts(offset, bytes), usize::MAX);
@@ -239,9 +275,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     pub fn release(&self, offset: usize, bytes: usize) {
         for (slot, ..) in self.parts(offset, bytes) {
             let change = self.change(slot);
-            if self.holds[slot].fetch_sub(1, Relaxed) == 1 {
-                self.count(0, self.weight(slot));
-            }
+            let before = self.share(slot);
+            self.holds[slot].fetch_sub(1, Relaxed);
+            self.count(before, self.share(slot));
             drop(change);
             Pin::unpin(&self.index, slot);
         }
@@ -272,45 +308,14 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let bytes = self.length().saturating_sub(slot * SLOT).min(SLOT);
         Part { first: 0, count: bytes.div_ceil(PAGE) }
     }
-
-    /// The pages of memory that a slot takes.
-    fn weight(&self, slot: usize) -> usize {
-        match self.index.state(slot) & flag::HUGE != 0 {
-            true => SLOT_PAGES,
-            false => self.index.count(Entry::Present, slot),
-        }
-    }
-
-    /// The same, as far as it can go back on request. The caller has the slot's lock.
-    fn returnable(&self, slot: usize) -> usize {
-        if self.holds[slot].load(Relaxed) == 0 { self.weight(slot) } else { 0 }
-    }
-
-    /// Whether that many pages more count as one more slot.
-    fn is_account_full(&self, pages: usize) -> bool {
-        let account = self.account.lock();
-        account.pages + pages > account.slots * SLOT_PAGES
-    }
-
-    /// Pages that could go back on request were `before`, and are `after`.
-    fn count(&self, before: usize, after: usize) {
-        if before == after {
-            return;
-        }
-        let mut account = self.account.lock();
-        account.pages = account.pages + after - before;
-        let slots = account.pages.div_ceil(SLOT_PAGES);
-        self.store.cached(account.slots, slots);
-        account.slots = slots;
-    }
 }
 
 impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
     fn drop(&mut self) {
         self.evict(self.index.slots(), evict::To::Store);
         // What is dirty still is lost: the caller has written back what could be written.
-        let pages = self.account.lock().pages;
-        self.count(pages, 0);
+        let left = self.account.lock().share();
+        self.count(left, Share::default());
         self.memory.release(self.span);
         if let Some(staging) = self.staging.get() {
             self.memory.release(staging.span());

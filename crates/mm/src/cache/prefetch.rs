@@ -15,6 +15,7 @@ use crate::cache::backing::{Backing, Reads, Request};
 use crate::cache::evict::To;
 use crate::cache::fill::Run;
 use crate::cache::index::{Change, Entry, Part, Pin, flag};
+use crate::cache::share::Share;
 
 /// Reads that are under way at most.
 const DEPTH: usize = 32;
@@ -30,7 +31,7 @@ struct Changing<'a> {
     /// Small pages that are under way.
     coming: usize,
     /// Its pages that the owner of all frames was told of.
-    counted: usize,
+    counted: Share,
 }
 
 impl Changing<'_> {
@@ -84,7 +85,7 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
         let free = self.changing.iter().position(Option::is_none)?;
         let change = self.cache.index.try_change(slot)?;
         let pin = self.cache.pin(slot);
-        let counted = self.cache.returnable(slot);
+        let counted = self.cache.share(slot);
         self.changing[free] = Some(Changing { slot, change, _pin: pin, reads: 0, coming: 0, counted });
         Some(free)
     }
@@ -93,9 +94,9 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
     fn settle(&mut self, at: usize) {
         let Some(changing) = &mut self.changing[at] else { return };
         let is_held = self.cache.holds[changing.slot].load(Relaxed) > 0;
-        let now = self.cache.returnable(changing.slot) + if is_held { 0 } else { changing.coming };
+        let now = self.cache.share(changing.slot).coming(changing.coming, is_held);
         self.cache.count(changing.counted, now);
-        self.came += now.saturating_sub(changing.counted);
+        self.came += now.free.saturating_sub(changing.counted.free);
         changing.counted = now;
         if changing.reads == 0 {
             self.changing[at] = None;

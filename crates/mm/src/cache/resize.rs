@@ -20,10 +20,19 @@ struct Scratch([u8; PAGE]);
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Makes the file at least so long. EFBIG: its addresses end before. If it fails, its length is what it was.
     pub fn grow(&self, length: usize) -> Result<(), Errno> {
+        self.grow_by_zeroes(length).map(drop)
+    }
+
+    /// The same. From where on the file has pages of zeroes that came by this, up to its end.
+    pub(super) fn grow_by_zeroes(&self, length: usize) -> Result<usize, Errno> {
+        // It does not become shorter while the caller uses it.
+        if length <= self.length() {
+            return Ok(usize::MAX);
+        }
         let _resizing = self.resizing.lock();
         let old = self.length();
         if length <= old {
-            return Ok(());
+            return Ok(usize::MAX);
         }
         if length > self.span.bytes() {
             return Err(Errno::EFBIG);
@@ -32,10 +41,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
             return Err(Errno::ENOMEM);
         }
-        self.backing.grow(length as u64)?;
+        // Another process may have made it longer, too: what it wrote is there.
+        let before = self.backing.grow(length as u64)?;
         self.zero_tail(old);
         self.length.store(length, Relaxed);
-        Ok(())
+        let zeroes = usize::try_from(before).unwrap_or(usize::MAX).max(old);
+        Ok(zeroes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX))
     }
 
     /// The file has become longer by other means, and has bytes there. Where they are in a page that is in memory they
@@ -78,6 +89,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Makes the file no longer than that. The caller has it for itself, and no mapping reaches behind the new end.
     pub fn truncate(&self, length: usize) -> Result<(), Errno> {
+        // A fault that needs room may write back at any time: no page goes while it is written.
+        let _syncing = self.syncing.lock();
         let _resizing = self.resizing.lock();
         let old = self.length();
         if length >= old {
@@ -109,7 +122,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.is_all(slot, part) && change.leave() {
             return self.let_go(change, slot, To::Store);
         }
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         self.index.unset(Entry::Present, slot, part);
         self.index.unset(Entry::Hole, slot, part);
         if change.is(flag::WATCHED) {
@@ -119,7 +132,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !change.is(flag::HUGE) {
             self.empty(self.pages(slot, part));
         }
-        self.count(before, self.returnable(slot));
+        self.count(before, self.share(slot));
     }
 
     /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
@@ -135,7 +148,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         // Before: these may write back what is dirty to make room, and nothing may be written to the hole.
         self.write_zeroes(offset, whole.start - offset)?;
         self.write_zeroes(whole.end, end - whole.end)?;
+        // As in `truncate`. What is written after the hole is made would fill it.
+        let syncing = self.syncing.lock();
         if !self.backing.punch(whole.start as u64, whole.bytes())? {
+            drop(syncing);
             return self.write_zeroes(whole.start, whole.bytes());
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {

@@ -70,7 +70,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if change.is(flag::WATCHED) {
             return Ok(());
         }
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         let is_whole = self.index.has(Entry::Present, slot, ALL);
         if change.is(flag::HUGE | flag::TABLE | flag::FILLED) && !is_whole {
             let mut rest = ALL;
@@ -90,12 +90,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         } else if is_whole && !change.is(flag::HUGE) && !self.memory.populate(self.slot_span(slot)) {
             return Err(Errno::ENOMEM);
         }
-        self.count(before, self.returnable(slot));
-        if !self.memory.watch(self.slot_span(slot)) {
-            return Err(Errno::ENOMEM);
+        let is_watched = self.memory.watch(self.slot_span(slot));
+        if is_watched {
+            change.set(flag::WATCHED);
         }
-        change.set(flag::WATCHED);
-        Ok(())
+        self.count(before, self.share(slot));
+        if is_watched { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
     /// Not all of a huge page is there any more.
@@ -124,7 +124,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             Some(recent) if recent.is_again(offset / PAGE, hint) => {
                 // Before it comes: it is not to go at once.
                 recent.note_needed(slot, self.store.now_ms());
-                self.bring_beside(slot, part)
+                self.bring_beside(slot, part, Part::NONE)
             }
             _ => self.bring(slot, part),
         })
@@ -134,12 +134,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn forget_dropped(&self, slot: usize, part: Part) {
         let change = self.change(slot);
         if self.index.has(Entry::Present, slot, part) && !self.memory.is_there(self.pages(slot, part).start) {
-            let before = self.returnable(slot);
+            let before = self.share(slot);
             self.is_small_now(&change);
             for entry in [Entry::Present, Entry::Hole, Entry::Dirty] {
                 self.index.unset(entry, slot, part);
             }
-            self.count(before, self.returnable(slot));
+            self.count(before, self.share(slot));
         }
     }
 
@@ -195,7 +195,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let Some(staging) = self.staging.get() else { return false };
         let Some(copy) = staging.take() else { return false };
         let aside = staging.take();
-        let before = self.returnable(slot);
+        let before = self.share(slot);
         let mut is_all = aside.is_some();
         if let Some(aside) = aside {
             self.is_small_now(change);
@@ -213,7 +213,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             staging.give(aside);
         }
         staging.give(copy);
-        self.count(before, self.returnable(slot));
+        self.count(before, self.share(slot));
         is_all
     }
 

@@ -29,6 +29,8 @@ const MOST_AT_ONCE: usize = 32 << 20;
 struct Batch {
     run: Span,
     result: Result<(), Errno>,
+    /// Bytes.
+    written: usize,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -51,9 +53,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return Ok(());
         }
         let _syncing = self.syncing.lock();
-        let slots = || self.parts(offset, bytes).filter(|(slot, ..)| self.index.state(*slot) & flag::FILLED != 0);
-        let mut batch = Batch { run: Span::new(0, 0), result: Ok(()) };
-        for (slot, ..) in slots() {
+        let is_filled = |slot: &usize| self.index.state(*slot) & flag::FILLED != 0;
+        self.write_slots(|| self.parts(offset, bytes).map(|(slot, ..)| slot).filter(is_filled)).1
+    }
+
+    /// The same for the dirty pages of slots, which the caller names in the same order each time. How many bytes were
+    /// written. The caller has `syncing`.
+    pub(super) fn write_slots<I: Iterator<Item = usize>>(
+        &self,
+        slots: impl Fn() -> I,
+    ) -> (usize, Result<(), Errno>) {
+        let mut batch = Batch { run: Span::new(0, 0), result: Ok(()), written: 0 };
+        for slot in slots() {
             if self.is_tracked(slot) {
                 let _change = self.change(slot);
                 self.find_changes(slot, Part { first: 0, count: SLOT_PAGES });
@@ -69,7 +80,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         self.write(&mut batch);
         let result = batch.result.and_then(|()| self.backing.sync());
-        for (slot, ..) in slots() {
+        for slot in slots() {
             match result {
                 Ok(()) => self.index.clear(Entry::Writeback, slot),
                 Err(_) => self.index.turn(Entry::Writeback, Entry::Dirty, slot),
@@ -79,7 +90,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let mut failures = self.failures.lock();
             *failures = Failures { count: failures.count + 1, last: Some(error) };
         }
-        result
+        (batch.written, result)
     }
 
     /// Adds the pages in writeback of a slot to a batch.
@@ -112,6 +123,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if bytes > 0 {
             let written = self.backing.write(offset as u64, Span::new(batch.run.start, bytes));
             if written.is_ok() {
+                batch.written += bytes;
                 self.counters.add(Counter::FileWritten, bytes as u64);
             }
             batch.result = batch.result.and(written);

@@ -1,0 +1,170 @@
+//! Whether others have changed a file, by the time of its last change.
+//!
+//! Before this library changes a file it looks at that time, and notes that of the clock before and afterwards. A time
+//! of the file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
+//! the file system (a server's), the time is looked at afterwards, too.
+//!
+//! A change of another process is not told apart if it comes during one of this library's.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use faultless_base::Errno;
+
+/// A time without parts of a second is that of a file system that has none, and may have every second second alone.
+const GRANULARITY: Duration = Duration::from_secs(2);
+
+/// Who has changed a file.
+#[derive(Default)]
+pub(super) struct Changed(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// A time of the file that was seen: no other process had changed it by then.
+    seen: Option<SystemTime>,
+    /// Changes of this library's since.
+    ours: Option<[SystemTime; 2]>,
+    /// How many are under way: there is no end of `ours` yet.
+    running: usize,
+    /// Whether others have changed it since [`Changed::note`].
+    is_by_others: bool,
+    /// Whether the file system has this clock, once that was tried.
+    is_clock: Option<bool>,
+}
+
+/// The clock of file systems, which stands still for some milliseconds at a time.
+fn coarse() -> SystemTime {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a structure to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) };
+    UNIX_EPOCH + Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn is_between(time: SystemTime, [from, to]: [SystemTime; 2]) -> bool {
+    let is_whole = time.duration_since(UNIX_EPOCH).is_ok_and(|since| since.subsec_nanos() == 0);
+    let late = if is_whole { GRANULARITY } else { Duration::ZERO };
+    from <= time + late && time <= to
+}
+
+impl State {
+    fn is_ours(&self, time: Option<SystemTime>) -> bool {
+        let within = |ours: [SystemTime; 2]| time.is_some_and(|time| is_between(time, ours));
+        match (self.running > 0, self.is_clock) {
+            _ if time == self.seen => true,
+            (true, Some(false)) => true,
+            (true, _) => self.ours.is_some_and(|[from, _]| within([from, SystemTime::now()])),
+            (false, _) => self.ours.is_some_and(within),
+        }
+    }
+
+    fn begin(&mut self, time: Option<SystemTime>) {
+        self.is_by_others |= !self.is_ours(time);
+        if self.running == 0 {
+            self.seen = time;
+            self.ours = Some([coarse(); 2]);
+        }
+        self.running += 1;
+    }
+
+    /// `time`: that of the file, where it is needed.
+    fn end(&mut self, time: impl FnOnce() -> Option<SystemTime>) {
+        self.running -= 1;
+        if let Some([_, to]) = &mut self.ours {
+            *to = SystemTime::now().max(*to);
+        }
+        if self.is_clock == Some(true) {
+            return;
+        }
+        let time = time();
+        let is_ours = self.is_ours(time);
+        if self.is_clock.is_none() && time != self.seen {
+            self.is_clock = Some(is_ours);
+        }
+        if !is_ours {
+            self.seen = time;
+        }
+    }
+}
+
+impl Changed {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file is as it should be. Whether no other process has changed it since this was called last, as far as can be
+    /// told.
+    pub(super) fn note(&self, file: &File) -> bool {
+        let time = file.metadata().and_then(|about| about.modified()).ok();
+        let mut state = self.state();
+        let is_ours = state.is_ours(time) && !state.is_by_others;
+        state.is_by_others = false;
+        if state.running == 0 {
+            (state.seen, state.ours) = (time, None);
+        }
+        is_ours
+    }
+
+    /// Changes the file by `f`, which is told what it is like before.
+    pub(super) fn by_us<T>(&self, file: &File, f: impl FnOnce(&Metadata) -> Result<T, Errno>) -> Result<T, Errno> {
+        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
+        let about = file.metadata().map_err(number)?;
+        self.state().begin(about.modified().ok());
+        let done = f(&about);
+        self.state().end(|| file.metadata().and_then(|about| about.modified()).ok());
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Option<SystemTime> {
+        Some(coarse() + Duration::from_millis(ms) - Duration::from_secs(1000))
+    }
+
+    /// A server's clock: its times are far from those here.
+    #[test]
+    fn times_of_another_clock_are_not_taken_for_others() {
+        let mut state = State { seen: at(0), ..State::default() };
+        let mut last = state.seen;
+        for i in 1..5 {
+            state.begin(last);
+            last = at(i);
+            state.end(|| last);
+        }
+        assert!(!state.is_by_others && state.is_clock == Some(false));
+        state.begin(at(100));
+        assert!(state.is_by_others, "nothing of this process was under way");
+    }
+
+    #[test]
+    fn changes_under_way_together_are_ours() {
+        let now = || Some(SystemTime::now());
+        let mut state = State { seen: at(0), ..State::default() };
+        state.begin(at(0));
+        // The first has not done anything yet.
+        state.begin(at(0));
+        let first = now();
+        state.end(|| first);
+        state.begin(first);
+        state.end(|| unreachable!("the clock is known"));
+        state.end(|| unreachable!("the clock is known"));
+        assert!(state.is_ours(first) && state.is_ours(at(0)) && !state.is_by_others && state.running == 0);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!state.is_ours(now()));
+    }
+
+    #[test]
+    fn whole_seconds_are_those_of_a_coarse_file_system() {
+        let second = |s: u64, ns: u32| UNIX_EPOCH + Duration::new(s, ns);
+        let ours = [second(101, 5), second(101, 9)];
+        for (time, is) in
+            [(second(100, 0), true), (second(101, 0), true), (second(101, 4), false), (second(102, 0), false)]
+        {
+            assert_eq!(is_between(time, ours), is, "{time:?}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What all handles and mappings of a file share: its cache, what is mapped, and who may change its length.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use faultless_base::Errno;
+use faultless_mm::cache::Use;
+use faultless_mm::cache::backing::Backing;
+use faultless_mm::cache::evict::To;
+use faultless_mm::cache::flush::Flush;
+
+use crate::delivery::Delivery;
+use crate::error::Error;
+use crate::file::flush;
+use crate::file::paged::{Paged, Serving};
+use crate::file::source::Source;
+use crate::process::masked::Masked;
+
+/// What all handles and mappings of a file share.
+pub(super) struct Shared {
+    pub(super) engine: Arc<Paged>,
+    /// Who brings pages of lazy mappings; comes with the first of them.
+    serving: Mutex<Option<Serving>>,
+    /// Held by calls that use bytes of the file; alone by those that take bytes away.
+    users: RwLock<()>,
+    /// What is mapped. Changed with `users`, but where a mapping ends.
+    mapped: Mutex<Vec<Mapped>>,
+    /// Whether faults of private mappings use the cache.
+    is_copied: AtomicBool,
+    /// Held while the background writes the file back.
+    pub(super) flushing: Arc<Mutex<()>>,
+}
+
+/// A part of a file that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mapped {
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    pub(super) used: Use,
+    pub(super) comes: Comes,
+}
+
+/// When the pages of a mapping come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Comes {
+    /// With it.
+    Now,
+    /// When they are touched.
+    Lazily,
+    /// Another cache copies them, when it needs them.
+    Copied,
+}
+
+impl Mapped {
+    /// Whether it may change bytes of which no call tells, nor the kernel.
+    fn is_soiled(&self) -> bool {
+        self.used == Use::Write && self.comes == Comes::Now
+    }
+}
+
+/// While this lives no bytes of a file go. Where pages come when they are touched, signals are held back: a handler of
+/// the program's that touched one would wait for its own thread.
+pub(super) struct Using<G> {
+    _guard: G,
+    _masked: Option<Masked>,
+}
+
+impl Shared {
+    pub(super) fn new(engine: Arc<Paged>) -> Self {
+        Self {
+            engine,
+            serving: Mutex::default(),
+            users: RwLock::default(),
+            mapped: Mutex::default(),
+            is_copied: AtomicBool::new(false),
+            flushing: Arc::default(),
+        }
+    }
+
+    /// Whether it is this process's: a forked child has none of its memory.
+    pub(super) fn here(&self) -> io::Result<&Self> {
+        match (self.engine.is_here(), self.engine.has_failed()) {
+            (true, false) => Ok(self),
+            (true, true) => {
+                Err(io::Error::other("the file was closed: pages of it could not be brought any more"))
+            }
+            (false, _) => {
+                Err(io::Error::other("the file was opened by the parent of this process: open it after the fork"))
+            }
+        }
+    }
+
+    /// Holds signals back where they could meet a lock of this thread.
+    fn masked(&self) -> Option<Masked> {
+        let is_touched = self.engine.memory().watched_with().is_some() || self.is_copied.load(Ordering::Acquire);
+        is_touched.then(Masked::new)
+    }
+
+    /// Until this is dropped no bytes of the file go.
+    pub(super) fn using(&self) -> Using<RwLockReadGuard<'_, ()>> {
+        let masked = self.masked();
+        Using { _guard: self.users.read().unwrap_or_else(PoisonError::into_inner), _masked: masked }
+    }
+
+    fn alone(&self) -> Using<RwLockWriteGuard<'_, ()>> {
+        let masked = self.masked();
+        Using { _guard: self.users.write().unwrap_or_else(PoisonError::into_inner), _masked: masked }
+    }
+
+    pub(super) fn mapped(&self) -> MutexGuard<'_, Vec<Mapped>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Maps a part, all of which is inside the file. The caller uses the file.
+    pub(super) fn map(&self, part: Mapped) -> io::Result<()> {
+        let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
+        match part.comes {
+            Comes::Now => self.engine.hold(part.offset, part.bytes).map_err(kernel)?,
+            Comes::Lazily => {
+                self.serve(Delivery::Best)?;
+                self.engine.watch(part.offset, part.bytes, part.used).map_err(kernel)?;
+            }
+            Comes::Copied => {}
+        }
+        self.mapped().push(part);
+        if self.is_mapped_lazily_for_writing() {
+            flush::note_mapping();
+        }
+        Ok(())
+    }
+
+    /// From now on faults of private mappings may use the cache. Calls that began before are over.
+    pub(super) fn copy_in_faults(&self) {
+        self.is_copied.store(true, Ordering::Release);
+        drop(self.alone());
+    }
+
+    fn serving(&self) -> MutexGuard<'_, Option<Serving>> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has pages be brought when they are touched. By signal or by thread, whatever it is, with [`Delivery::Best`].
+    pub(super) fn serve(&self, delivery: Delivery) -> io::Result<()> {
+        let mut serving = self.serving();
+        match &*serving {
+            Some(serving) if delivery == Delivery::Best || delivery == serving.delivery => Ok(()),
+            Some(_) => Err(Error::Choice("faults of this file are delivered by other means already").into()),
+            None => {
+                let by = if delivery == Delivery::Best { Delivery::Thread } else { delivery };
+                *serving = Some(Serving::start(&self.engine, by)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a system call may be given memory of a lazy mapping that was not touched yet.
+    pub(super) fn serves_system_calls(&self) -> bool {
+        self.serving().as_ref().is_none_or(Serving::serves_system_calls)
+    }
+
+    /// Ends that. What was written there is dirty.
+    pub(super) fn unmap(&self, part: Mapped) {
+        let _masked = self.masked();
+        match (part.comes, part.used) {
+            (Comes::Now, Use::Write) => self.engine.soil(part.offset, part.bytes),
+            (Comes::Lazily, Use::Write) => self.engine.note_changes(part.offset, part.bytes),
+            _ => {}
+        }
+        if part.comes == Comes::Now {
+            self.engine.release(part.offset, part.bytes);
+        }
+        let mut mapped = self.mapped();
+        if let Some(i) = mapped.iter().position(|other| *other == part) {
+            mapped.swap_remove(i);
+        }
+        drop(mapped);
+        if part.used == Use::Write && self.engine.backing().is_written_back() {
+            flush::note_write();
+        }
+    }
+
+    pub(super) fn is_mapped_lazily_for_writing(&self) -> bool {
+        self.engine.backing().is_written_back()
+            && self.mapped().iter().any(|part| (part.comes, part.used) == (Comes::Lazily, Use::Write))
+    }
+
+    /// Writes some of what is known to be dirty, for the background; how many bytes.
+    pub(super) fn flush(&self, which: Flush) -> Result<usize, Errno> {
+        let _using = self.using();
+        if self.here().is_err() {
+            return Ok(0);
+        }
+        self.engine.flush(which)
+    }
+
+    /// Writes back. Parts that are mapped for writing may have changed: no call has told.
+    pub(super) fn sync(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
+        let _using = self.using();
+        let end = offset.saturating_add(bytes).min(self.engine.length());
+        for part in self.mapped().iter().filter(|part| part.is_soiled()) {
+            let (from, to) = (part.offset.max(offset), (part.offset + part.bytes).min(end));
+            if from < to {
+                self.engine.soil(from, to - from);
+            }
+        }
+        self.engine.sync(offset, end.saturating_sub(offset))
+    }
+
+    /// Another process, or this one by other calls, may have changed the file: what is in memory of it is dropped then,
+    /// but for what is mapped or dirty.
+    pub(super) fn notice_changes(&self, file: &File) -> io::Result<()> {
+        // It is not this library that changes it meanwhile.
+        let _alone = self.alone();
+        if let Source::Local(local) = self.engine.backing()
+            && !local.note_change()
+        {
+            self.engine.evict_range(0, usize::MAX, To::Store);
+        }
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        let noticed = match length >= self.engine.length() {
+            true => self.engine.extend(length),
+            // Mappings keep what they have.
+            false if self.is_mapped_behind(length) => Ok(()),
+            false => self.engine.truncate(length),
+        };
+        noticed.map_err(|error| io::Error::from_raw_os_error(error.number()))
+    }
+
+    fn is_mapped_behind(&self, length: usize) -> bool {
+        self.mapped().iter().any(|part| part.offset + part.bytes > length)
+    }
+
+    /// Makes the file longer or shorter. EBUSY: a mapping reaches behind the new end.
+    pub(super) fn set_length(&self, length: usize) -> Result<(), Errno> {
+        let _alone = self.alone();
+        if self.is_mapped_behind(length) {
+            return Err(Errno::new(libc::EBUSY));
+        }
+        self.engine.truncate(length)?;
+        self.engine.grow(length)
+    }
+
+    /// Has a part read as zero; `false`: it is not inside the file.
+    pub(super) fn punch(&self, offset: usize, bytes: usize) -> Result<bool, Errno> {
+        let _alone = self.alone();
+        if offset.checked_add(bytes).is_none_or(|end| end > self.engine.length()) {
+            return Ok(false);
+        }
+        let punched = self.engine.punch(offset, bytes).map(|()| true);
+        // The ends of it may be zeroes that are to be written.
+        flush::note_write();
+        punched
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // No mapping is left that could fault. The threads have references to the cache.
+        let _ = self.serving().take();
+    }
+}
