@@ -20,6 +20,8 @@ mod prefault;
 mod prezero;
 mod process;
 mod programs;
+#[cfg(test)]
+mod published;
 mod rmap;
 mod rule;
 mod run;

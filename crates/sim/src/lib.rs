@@ -13,6 +13,7 @@
 //! | [`shared`] | a lock for readers and writers |
 //! | [`blocks`] | threads that map and unmap blocks of a region, by the engine |
 //! | [`changes`] | threads that map and unmap beside faults, on a kernel of 2019 |
+//! | [`layout`] | where their blocks lie, which are one area, which page tables are there |
 //! | [`linux_2_6_10`] | the fault handler of that time, with its lock |
 //! | [`work`] | the program that touches them, and what it took |
 //! | [`seed`] | the tables of 2004 that this is compared with, and the costs that follow from them |
@@ -23,6 +24,7 @@ pub mod blocks;
 pub mod changes;
 pub mod clock;
 pub mod costs;
+pub mod layout;
 pub mod linux_2_6_10;
 pub mod mmu;
 pub mod pattern;

@@ -1,7 +1,7 @@
 //! `faultless bench prefault`: the tables of the prefaulting patch of 2004. They are made on this machine, with the
 //! kernel's ways and regions in the same run, and on up to 512 simulated processors.
 
-mod costs;
+pub mod costs;
 mod plot;
 mod programs;
 mod real;

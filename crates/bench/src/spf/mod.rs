@@ -6,6 +6,7 @@ mod faults;
 mod latency;
 mod runs;
 mod simulated;
+mod validate;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -38,6 +39,8 @@ pub enum Part {
     Compile,
     /// The tables of 2019 on up to 1024 processors, simulated.
     Simulated,
+    /// The simulation beside runs of this machine, with one and two threads.
+    Validate,
 }
 
 /// Runs the parts and prints the tables.
@@ -55,6 +58,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Starts => latency::starts(&mut runs),
         Part::Compile => compile::table(&mut runs, aims),
         Part::Simulated => simulated::tables(),
+        Part::Validate => validate::table(&mut runs),
     });
     args.close(&session, &aims, || runs.json(&session.machine))
 }

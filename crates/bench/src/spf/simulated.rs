@@ -1,8 +1,8 @@
 //! The rows of 2019 on many processors, each beside what the simulation of a kernel of then says.
 
 use crate::table;
-use faultless_sim::blocks::{self, DISCARD, TODAY};
-use faultless_sim::changes::{ROWS, Reached, Row, Words, counted};
+use faultless_sim::blocks::{self, DISCARD, Lie, TODAY};
+use faultless_sim::changes::{ADJOINING, MISSING, ONE, ROWS, Reached, Row, Words, counted};
 use faultless_sim::costs::Costs;
 
 /// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns. It is a
@@ -11,7 +11,7 @@ const FILES: (usize, usize, f64, f64) = (72, 400, 1000.0, 110.0);
 /// Faults of a thread in a second there, without and with speculative tries.
 const FILES_THEN: [f64; 2] = [63_216.0, 52_537.0];
 
-/// Both tables.
+/// All tables.
 pub fn tables() {
     println!(
         "**Blocks on many processors** (ebizzy -mTt N, blocks a second; 2019 / simulated; the kernel's ways, without the engine)\n"
@@ -21,6 +21,7 @@ pub fn tables() {
         rows.add_row(cells(&row));
     }
     println!("{rows}\n");
+    spaces();
     println!("**Blocks of a region on many processors** (the engine; 512 KiB, a page a fault; blocks a second)\n");
     let mut rows = table::new_table(&[
         "processors",
@@ -35,7 +36,8 @@ pub fn tables() {
     for threads in [1, 2, 24, 48] {
         let reached = |speculative, costs: &Costs| {
             let blocks = (96 / threads).max(4);
-            let setup = blocks::Setup { threads, blocks, pages: 128, speculative, discard: DISCARD };
+            let setup =
+                blocks::Setup { lie: Lie::Apart, threads, blocks, pages: 128, speculative, discard: DISCARD };
             blocks::run(&setup, costs)
         };
         let (classic, speculative) = (reached(false, &TODAY), reached(true, &TODAY));
@@ -52,6 +54,7 @@ pub fn tables() {
         ]);
     }
     println!("{rows}\n");
+    adjoining();
     println!("**One shared counter** (page_fault3 on 72 processors: faults of a thread a second)\n");
     let mut rows = table::new_table(&["", "2019", "simulated", "change"]);
     let (threads, faults, work, transfer) = FILES;
@@ -81,8 +84,70 @@ pub fn tables() {
     println!("{rows}\n");
 }
 
+/// The same rows in address spaces of other kinds. None of them is fitted.
+fn spaces() {
+    println!(
+        "**Areas and page tables** (the same rows, speculative; parts of all faults, 2019 / simulated; what no counter of 2019 \
+         explains is the most that may have missed a page table)\n"
+    );
+    let mut rows =
+        table::new_table(&["processors", "address space", "speculative", "area changed", "table missing"]);
+    let part = |of: Option<f64>, digits: usize| {
+        of.map_or(table::NOTHING.into(), |of| format!("{:.digits$} %", of * 100.0))
+    };
+    for row in ROWS {
+        for (name, kind) in [
+            ("one area, tables stay", ONE),
+            ("blocks that adjoin are one area", ADJOINING),
+            ("the same, tables go with their last block", MISSING),
+        ] {
+            let [_, says] = row.simulated(kind);
+            let then = row.rates[1].map_or(table::NOTHING.into(), |rate| format!("{rate:.0}"));
+            rows.add_row(vec![
+                format!("{}, {}", row.threads, row.name),
+                name.into(),
+                format!("{then} / {:.0}", says.rate),
+                format!("{} / {}", part(row.aborts, 1), part(Some(says.aborts()), 1)),
+                format!("{} / {}", part(row.untold, 3), part(Some(says.missing()), 3)),
+            ]);
+        }
+    }
+    println!("{rows}\n");
+}
+
+/// The engine's blocks of 2 MiB, apart and as one area.
+fn adjoining() {
+    println!(
+        "**Blocks of a region that adjoin** (the engine; 2 MiB, or a page less where they lie apart; speculative)\n"
+    );
+    let mut rows = table::new_table(&[
+        "processors",
+        "blocks a second, apart",
+        "adjoining",
+        "faults",
+        "given up, area changed",
+        "otherwise",
+    ]);
+    for threads in [1, 2, 24, 48] {
+        let reached = |lie, pages| {
+            let setup = blocks::Setup { lie, threads, blocks: 6, pages, speculative: true, discard: DISCARD };
+            blocks::run(&setup, &TODAY)
+        };
+        let (apart, near) = (reached(Lie::Apart, 511), reached(Lie::Adjoining, 512));
+        rows.add_row(vec![
+            threads.to_string(),
+            format!("{:.0}", apart.rate),
+            format!("{:.0}", near.rate),
+            near.faults.to_string(),
+            format!("{} ({:.2} %)", near.given_up, 100.0 * near.given_up as f64 / near.faults as f64),
+            near.otherwise.to_string(),
+        ]);
+    }
+    println!("{rows}\n");
+}
+
 fn cells(row: &Row) -> Vec<String> {
-    let says = row.simulated();
+    let says = row.simulated(ONE);
     let then = |figure: Option<String>| figure.unwrap_or(table::NOTHING.into());
     let rate = |i: usize, reached: &Reached| {
         let source = if row.fitted[i] { ", fitted" } else { "" };
