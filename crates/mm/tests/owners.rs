@@ -38,7 +38,7 @@ struct Taken {
     span: Span,
     at: usize,
     is_living: bool,
-    has: [[bool; SLOT_PAGES]; SLOTS],
+    has: [PageSet; SLOTS],
 }
 
 struct World {
@@ -52,11 +52,6 @@ fn slot_at(slot: usize) -> usize {
     BASE + slot * SLOT
 }
 
-fn set(pages: &[bool; SLOT_PAGES]) -> PageSet {
-    let some = (0..SLOT_PAGES).filter(|page| pages[*page]);
-    some.fold(PageSet::default(), |set, page| set | PageSet::of(page..page + 1))
-}
-
 impl World {
     fn new() -> Self {
         let chain = Chain::new(Span::new(BASE, SLOTS * SLOT)).unwrap();
@@ -68,13 +63,10 @@ impl World {
     }
 
     /// The snapshot that gets the copies of a write, and of which pages none is needed.
-    fn need(&self, slot: usize) -> Option<(usize, [bool; SLOT_PAGES])> {
+    fn need(&self, slot: usize) -> Option<(usize, PageSet)> {
         let needs = self.covering(slot).rev().find(|taken| taken.is_living)?;
-        let settled = |page: usize| {
-            let mut newer = self.covering(slot).rev().take_while(|other| other.id != needs.id);
-            needs.has[slot][page] || newer.any(|other| other.has[slot][page])
-        };
-        Some((needs.id, std::array::from_fn(settled)))
+        let newer = self.covering(slot).rev().take_while(|other| other.id != needs.id);
+        Some((needs.id, newer.fold(needs.has[slot], |settled, other| settled | other.has[slot])))
     }
 
     fn step(&mut self, op: &Op) {
@@ -85,7 +77,7 @@ impl World {
                 self.taken += 1;
                 let (span, at) = (Span::new(slot_at(first), n * SLOT), self.taken * COPIES);
                 self.chain.push(id, span, at);
-                self.all.push(Taken { id, span, at, is_living: true, has: [[false; SLOT_PAGES]; SLOTS] });
+                self.all.push(Taken { id, span, at, is_living: true, has: [PageSet::default(); SLOTS] });
             }
             Op::Write(slot, page, n) => {
                 let Some(need) = self.chain.need(slot_at(slot)) else { return };
@@ -93,7 +85,7 @@ impl World {
                 let new = PageSet::of(pages) - need.settled;
                 self.chain.take(need.id, slot_at(slot), new);
                 let taken = self.all.iter_mut().find(|taken| taken.id == need.id).unwrap();
-                (0..SLOT_PAGES).for_each(|page| taken.has[slot][page] |= new.has(page));
+                taken.has[slot] = taken.has[slot] | new;
             }
             Op::Begin(i) => {
                 if !self.all.is_empty() {
@@ -116,7 +108,7 @@ impl World {
             if let Some((heir, pages)) = self.chain.heir(id, slot_at(slot)) {
                 self.chain.take(heir, slot_at(slot), pages);
                 let heir = self.all.iter_mut().find(|taken| taken.id == heir).unwrap();
-                (0..SLOT_PAGES).for_each(|page| heir.has[slot][page] |= pages.has(page));
+                heir.has[slot] = heir.has[slot] | pages;
             }
             self.chain.leave(id, slot_at(slot));
         }
@@ -128,12 +120,12 @@ impl World {
     fn check(&self) {
         for slot in 0..SLOTS {
             let found = self.chain.need(slot_at(slot)).map(|need| (need.id, need.settled));
-            assert_eq!(found, self.need(slot).map(|(id, settled)| (id, set(&settled))), "needs of slot {slot}");
+            assert_eq!(found, self.need(slot), "needs of slot {slot}");
             for taken in self.covering(slot) {
                 // Who has its pages: itself, or the next newer one that has some.
                 let wanted = PageSet::of(0..SLOT_PAGES / 2);
                 let owner = self.covering(slot).skip_while(|other| other.id != taken.id).find_map(|other| {
-                    let has = set(&other.has[slot]) & wanted;
+                    let has = other.has[slot] & wanted;
                     (!has.is_empty()).then(|| (other.at + slot_at(slot) - other.span.start, has))
                 });
                 assert_eq!(self.chain.owner(taken.id, slot_at(slot), wanted), owner, "{} of {slot}", taken.id);
@@ -141,8 +133,8 @@ impl World {
                 let mut others = PageSet::default();
                 let older = self.covering(slot).rev().skip_while(|other| other.id != taken.id).skip(1);
                 let heir = older.into_iter().find_map(|older| {
-                    others = others | set(&older.has[slot]);
-                    older.is_living.then(|| (older.id, set(&taken.has[slot]) - others))
+                    others = others | older.has[slot];
+                    older.is_living.then(|| (older.id, taken.has[slot] - others))
                 });
                 assert_eq!(self.chain.heir(taken.id, slot_at(slot)), heir, "heir of {} in {slot}", taken.id);
             }
