@@ -18,7 +18,15 @@ const CASES: [(usize, f64); 4] = [(1, 1.1), (2, 1.1), (10, 1.1), (1000, 2.0)];
 /// Runs it and prints the tables.
 pub fn tables(runs: &mut Runs, aims: &mut Aims) {
     println!("**Pages go** from all areas that map them; areas and tables are the bench's own\n");
-    let header = ["areas, owners", "mapped: a page", "reclaimed: a page", "computed", "looked at", "stale"];
+    let header = [
+        "areas, owners",
+        "mapped: a page",
+        "unmapped: a page",
+        "reclaimed: a page",
+        "computed",
+        "looked at",
+        "stale",
+    ];
     let mut rows = table::new_table(&header);
     let stats_header =
         ["areas, owners", "added: 1st", "2nd", "3rd and more", "removed: 1st", "others", "locks taken"];
@@ -36,7 +44,8 @@ pub fn tables(runs: &mut Runs, aims: &mut Aims) {
                 let all: Vec<f64> = all.iter().map(figure).collect();
                 table::seconds(median(&all).unwrap_or(0.0) / pages as f64)
             };
-            let mut cells = vec![name.clone(), each(|all| all.mapped), each(|all| all.reclaimed)];
+            let mut cells =
+                vec![name.clone(), each(|all| all.mapped), each(|all| all.unmapped), each(|all| all.reclaimed)];
             cells.extend(all[0].walks.map(|n| n.to_string()));
             rows.add_row(cells);
             let chains = all[0].chains;
