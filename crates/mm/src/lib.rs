@@ -16,6 +16,7 @@
 //! | [`mapping`] | mappings of the program: frames move in, ahead of it, and out again |
 //! | [`blocks`] | what `malloc`, `realloc` and `free` ask for |
 //! | [`background`] | steps of the background thread: zeroing, touching ahead, giving back |
+//! | [`owner`] | which areas of an object cover an offset: owners of pages are computed, and not kept |
 //! | [`region`] | regions: areas, page tables, where bytes come from, changes |
 //! | [`fault`] | a fault of a region, from the address to the pages |
 //! | [`cache`] | files: which of their pages are in memory, how these come, go and are written back |
@@ -31,6 +32,7 @@ pub mod cache;
 pub mod fault;
 pub mod frame;
 pub mod mapping;
+pub mod owner;
 pub mod predict;
 pub mod region;
 pub mod space;

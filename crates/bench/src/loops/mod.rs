@@ -29,7 +29,7 @@ pub use cached::{Met, RECORD, Route, Set, Timed, Way as CacheWay, Work, make_fil
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;
-pub use rmap::{Kept, Pages, Way as RmapWay};
+pub use rmap::{Kept, Known, Pages, Reclaimed, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 pub use walk::Order;
@@ -194,6 +194,8 @@ pub enum Loop {
     Spf(spf::Spf),
     /// Keeps a moment of memory, or saves it beside a writer.
     Rmap(rmap::Rmap),
+    /// Pages go from all areas.
+    Reclaim(rmap::reclaim::Reclaim),
     /// Reads a file by mmap.
     Walk(walk::Walk),
     /// Files in memory, used as IOzone uses them.
@@ -235,6 +237,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::FirstTouch(what) => return print(first::run(what)),
         Loop::Spf(what) => return print(spf::run(what)),
         Loop::Rmap(what) => return print(rmap::run(&what)),
+        Loop::Reclaim(what) => return print(rmap::reclaim::run(&what)),
         Loop::Inside(what) => return print(cached::run_inside(&what)),
         Loop::Beyond(what) => return print(cached::run_beyond(&what)),
         Loop::Walk(what) => return print(walk::run(&what)),
@@ -261,14 +264,11 @@ pub fn main(which: Loop) -> ExitCode {
 }
 
 fn print(outcome: io::Result<impl serde::Serialize>) -> ExitCode {
-    match outcome.map(|outcome| serde_json::to_string(&outcome)) {
-        Ok(Ok(line)) => {
-            println!("{line}");
-            ExitCode::SUCCESS
-        }
-        Ok(Err(error)) => fail(&error.to_string()),
-        Err(error) => fail(&error.to_string()),
+    match outcome.and_then(|outcome| Ok(serde_json::to_string(&outcome)?)) {
+        Ok(line) => println!("{line}"),
+        Err(error) => return fail(&error.to_string()),
     }
+    ExitCode::SUCCESS
 }
 
 fn fail(error: &str) -> ExitCode {

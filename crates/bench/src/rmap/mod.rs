@@ -1,6 +1,7 @@
 //! `faultless bench rmap`: what it costs to keep a moment of memory. Owners of pages that are computed are measured
 //! beside lists of them, which kernels once kept for each page, and beside fork.
 
+mod reclaim;
 mod runs;
 
 use anyhow::Result;
@@ -26,6 +27,8 @@ pub enum Part {
     Snapshots,
     /// Memory is saved to a file while a thread writes to it.
     Save,
+    /// Pages go that 1, 2, 10 and 1000 areas map.
+    Reclaim,
 }
 
 const ROUNDS: usize = 7;
@@ -39,6 +42,7 @@ pub fn main(args: &Args) -> Result<()> {
     let aims = args.run(&session, |part, aims| match part {
         Part::Snapshots => snapshots(&mut runs, aims),
         Part::Save => save(&mut runs, aims),
+        Part::Reclaim => reclaim::tables(&mut runs, aims),
     });
     args.close(&session, &aims, || runs.json(&session.machine))
 }

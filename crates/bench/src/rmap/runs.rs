@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::loops::{Kept, Pages, RmapWay as Way};
+use crate::loops::{Kept, Known, Pages, Reclaimed, RmapWay as Way};
 use crate::machine::Machine;
 use crate::measure::measure;
 use crate::parts;
@@ -31,6 +31,10 @@ pub fn name((way, pages): Case) -> String {
     format!("{}, {pages}", way.name())
 }
 
+fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
 /// One run, for the file of figures.
 #[derive(serde::Serialize)]
 struct Record {
@@ -47,7 +51,7 @@ pub struct Runs {
     /// What they are made for.
     pub context: Context,
     file: PathBuf,
-    records: Vec<Record>,
+    records: Vec<serde_json::Value>,
 }
 
 impl Runs {
@@ -71,19 +75,39 @@ impl Runs {
         bytes: u64,
         saves: bool,
     ) -> Rounds<Case, Kept> {
+        let turns = self.turns(usual);
+        turns.run(cases, name, |case| self.once(table, case, bytes, saves))
+    }
+
+    fn turns(&self, usual: usize) -> Turns {
         let rounds = match &self.context {
             Context { quick: true, .. } => 1,
             Context { full: true, .. } => usual * 2,
             _ => usual,
         };
-        let turns = Turns { rounds, deadline: (!self.context.full).then_some(self.start + TIME) };
-        turns.run(cases, name, |case| self.once(table, case, bytes, saves))
+        Turns { rounds, deadline: (!self.context.full).then_some(self.start + TIME) }
+    }
+
+    /// Reclaims that many pages from that many areas, both ways in turns.
+    pub fn reclaims(&mut self, areas: usize, pages: usize, usual: usize) -> Rounds<Known, Reclaimed> {
+        let turns = self.turns(usual);
+        let once = |known: Known| {
+            let mut command = Command::new(&self.context.own);
+            let (areas_word, pages_word) = (areas.to_string(), pages.to_string());
+            command.args(["loop", "reclaim", "--known", &word(known), "--areas", &areas_word]);
+            command.args(["--pages", &pages_word]);
+            let used = measure(command.env_remove("LD_PRELOAD").env("LC_ALL", "C"), LIMIT)?;
+            let all: Reclaimed = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
+            let figures = serde_json::json!({
+                "table": "reclaim", "known": known, "areas": areas, "pages": pages, "reclaimed": all
+            });
+            self.records.push(figures);
+            Ok(all)
+        };
+        turns.run(&[Known::Lazy, Known::Eager], |known| format!("{known:?}"), once)
     }
 
     fn once(&mut self, table: &str, (way, pages): Case, bytes: u64, saves: bool) -> Result<Kept, String> {
-        fn word(value: impl ValueEnum) -> String {
-            value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
-        }
         let mut command = Command::new(&self.context.own);
         command.args(["loop", "rmap", "--way", &word(way), "--pages", &word(pages), "--size", &bytes.to_string()]);
         if saves {
@@ -91,7 +115,8 @@ impl Runs {
         }
         let used = measure(command.env_remove("LD_PRELOAD").env("LC_ALL", "C"), LIMIT)?;
         let kept: Kept = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
-        self.records.push(Record { table: table.to_owned(), way, pages, bytes, kept: kept.clone() });
+        let record = Record { table: table.to_owned(), way, pages, bytes, kept: kept.clone() };
+        self.records.push(serde_json::to_value(record).map_err(|error| error.to_string())?);
         Ok(kept)
     }
 

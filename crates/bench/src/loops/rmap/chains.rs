@@ -39,10 +39,26 @@ pub struct Chains {
 impl Chains {
     /// For that many pages, which one owner maps.
     pub fn new(pages: usize) -> Self {
-        let pages = (0..pages).map(|_| Page { lock: AtomicU32::new(0), first: NONE }).collect();
-        let mut chains = Self { pages, links: Vec::new(), free: NONE, counts: Counts::default() };
+        let mut chains = Self::empty(pages);
         chains.map(0);
         chains
+    }
+
+    /// For that many pages, which no owner maps.
+    pub fn empty(pages: usize) -> Self {
+        let pages = (0..pages).map(|_| Page { lock: AtomicU32::new(0), first: NONE }).collect();
+        Self { pages, links: Vec::new(), free: NONE, counts: Counts::default() }
+    }
+
+    /// Calls `f` with each owner of a page.
+    pub fn owners(&mut self, page: usize, mut f: impl FnMut(u32)) {
+        self.lock(page);
+        let mut at = self.pages[page].first;
+        while at != NONE {
+            f(self.links[at as usize].owner);
+            at = self.links[at as usize].next;
+        }
+        self.unlock(page);
     }
 
     /// One more owner maps all pages.
@@ -66,7 +82,8 @@ impl Chains {
         self.pages[page].lock.store(0, Ordering::Release);
     }
 
-    fn add(&mut self, page: usize, owner: u32) {
+    /// An owner maps a page.
+    pub fn add(&mut self, page: usize, owner: u32) {
         // What is not needed under the lock is done before it.
         let link = self.take(owner);
         self.lock(page);
@@ -82,7 +99,8 @@ impl Chains {
         self.counts.added[before] += 1;
     }
 
-    fn remove(&mut self, page: usize, owner: u32) {
+    /// An owner does not map a page any more.
+    pub fn remove(&mut self, page: usize, owner: u32) {
         self.lock(page);
         let (mut at, mut before) = (self.pages[page].first, NONE);
         while at != NONE && self.links[at as usize].owner != owner {

@@ -1,6 +1,7 @@
 //! The programs of `faultless bench rmap`: snapshots of memory that is there, and a writer beside a save.
 
 mod chains;
+pub mod reclaim;
 mod times;
 
 use std::fs::File;
@@ -16,6 +17,7 @@ use faultless::region::{Delivery, Region, Save};
 use faultless_page::stats::Counter;
 
 use chains::Counts;
+pub use reclaim::{Known, Reclaimed};
 use times::Times;
 
 const PAGE: usize = 4096;

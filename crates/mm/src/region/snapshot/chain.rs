@@ -11,16 +11,25 @@
 //! | `STATE` | `LIVING`, or `LEAVING`: it is being dropped, and others may still need what it has |
 //! | `NEWER`, `OLDER` | its neighbours; of a free number, `NEWER` is the next free one |
 //! | `HELD` | how many pages it has |
+//! | `AGE` | higher ones are newer |
+//!
+//! Owners are found from a tree of all spans ([`Spans`]): few snapshots cover a slot where blocks or arrays have
+//! snapshots of their own. Where more than `FEW` cover it, the list by age is walked. Either way the bits are looked
+//! at.
 //!
 //! All of this changes with the lock `ends`, which is held for some steps. Bits of a slot change with the lock of the
 //! slot's entry. A snapshot comes while all areas of its span are changing. So a thread that has an entry, and has
 //! seen that its area does not change, knows all snapshots of this slot.
+
+use core::ops::ControlFlow;
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sync::{Late, Lock, Words};
 use faultless_base::{SLOT, Span};
 
 use super::pages::{PageSet, WORDS};
+use crate::owner::Walks;
+use crate::owner::spans::Spans;
 
 /// Snapshots of a region at a time.
 pub const MOST: usize = 1024;
@@ -34,7 +43,11 @@ const STATE: usize = 3;
 const NEWER: usize = 4;
 const OLDER: usize = 5;
 const HELD: usize = 6;
+const AGE: usize = 7;
 const FIELDS: usize = 8;
+
+/// So many snapshots of a slot are put in order one by one.
+const FEW: usize = 16;
 
 const LIVING: usize = 1;
 const LEAVING: usize = 2;
@@ -47,6 +60,21 @@ struct Ends {
     /// The first number that was never used.
     fresh: usize,
     free: usize,
+    spans: Spans,
+    /// How many there ever were.
+    ages: usize,
+    walks: Walks,
+}
+
+/// Which snapshots are looked at, and in which order.
+#[derive(Clone, Copy)]
+enum From {
+    /// The newest, and then older ones.
+    Newest,
+    /// This one, and then newer ones.
+    On(usize),
+    /// Those older than this one, from the newest of them.
+    Before(usize),
 }
 
 /// The snapshots of a region.
@@ -78,7 +106,15 @@ impl Chain {
             slots: region.bytes().div_ceil(SLOT),
             fields: Words::new((MOST + 1) * FIELDS)?,
             bits: core::array::from_fn(|_| Late::new()),
-            ends: Lock::new(Ends { newest: NONE, oldest: NONE, fresh: 1, free: NONE }),
+            ends: Lock::new(Ends {
+                newest: NONE,
+                oldest: NONE,
+                fresh: 1,
+                free: NONE,
+                spans: Spans::new(MOST)?,
+                ages: 0,
+                walks: Walks::default(),
+            }),
             count: AtomicUsize::new(0),
         })
     }
@@ -182,7 +218,10 @@ impl Chain {
     /// It is the newest from now on. All areas of its span are changing.
     pub fn push(&self, id: usize, span: Span, at: usize) {
         let mut ends = self.ends.lock();
-        let fields = [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0)];
+        ends.ages += 1;
+        ends.spans.insert(id, span);
+        let fields =
+            [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0), (AGE, ends.ages)];
         fields.into_iter().for_each(|(field, value)| self.set(id, field, value));
         self.set(id, NEWER, NONE);
         self.set(id, OLDER, ends.newest);
@@ -205,6 +244,7 @@ impl Chain {
         {
             let mut ends = self.ends.lock();
             debug_assert_eq!((self.get(id, STATE), self.held(id)), (LEAVING, 0));
+            ends.spans.remove(id);
             let (newer, older) = (self.get(id, NEWER), self.get(id, OLDER));
             match newer {
                 NONE => ends.newest = older,
@@ -219,11 +259,51 @@ impl Chain {
         self.free(id);
     }
 
-    /// All from one on, in a direction, that have this slot. With the lock.
-    fn from(&self, id: usize, field: usize, slot: usize) -> impl Iterator<Item = usize> {
+    /// Looks at snapshots of this slot until `f` has an answer. `f` counts one as stale that covers the slot and is no
+    /// answer.
+    fn find<T>(&self, from: From, slot: usize, mut f: impl FnMut(usize, &mut u64) -> Option<T>) -> Option<T> {
+        let mut ends = self.ends.lock();
+        let Ends { newest, spans, walks, .. } = &mut *ends;
+        walks.computed += 1;
+        let mut look = |id: usize| {
+            walks.walked += 1;
+            f(id, &mut walks.stale)
+        };
+        let (mut few, mut count) = ([NONE; FEW], 0);
+        spans.covering(slot, |id| {
+            if count == FEW {
+                count += 1;
+                return ControlFlow::Break(());
+            }
+            few[count] = id;
+            count += 1;
+            ControlFlow::Continue(())
+        });
+        if count <= FEW {
+            let few = &mut few[..count];
+            few.sort_unstable_by_key(|id| self.get(*id, AGE));
+            let all = few.iter().copied();
+            return match from {
+                From::Newest => all.rev().find_map(look),
+                From::On(id) => all.filter(|other| self.get(*other, AGE) >= self.get(id, AGE)).find_map(look),
+                From::Before(id) => {
+                    all.rev().filter(|other| self.get(*other, AGE) < self.get(id, AGE)).find_map(look)
+                }
+            };
+        }
+        let (first, field) = match from {
+            From::Newest => (*newest, OLDER),
+            From::On(id) => (id, NEWER),
+            From::Before(id) => (self.get(id, OLDER), OLDER),
+        };
         let some = |id: usize| (id != NONE).then_some(id);
-        let all = core::iter::successors(some(id), move |id| some(self.get(*id, field)));
-        all.filter(move |id| self.span(*id).contains(slot))
+        let all = core::iter::successors(some(first), |id| some(self.get(*id, field)));
+        all.filter(|id| self.span(*id).contains(slot)).find_map(&mut look)
+    }
+
+    /// What it took to find owners so far.
+    pub fn walks(&self) -> Walks {
+        self.ends.lock().walks
     }
 
     /// What a write to a slot needs, if any snapshot needs anything of it. The caller has the entry of the slot.
@@ -231,23 +311,21 @@ impl Chain {
         if self.is_empty() {
             return None;
         }
-        let ends = self.ends.lock();
         let mut settled = PageSet::default();
-        for id in self.from(ends.newest, OLDER, slot) {
+        self.find(From::Newest, slot, |id, stale| {
             settled = settled | self.own(id, slot);
-            if self.get(id, STATE) == LIVING {
-                return Some(Need { id, at: self.copies(id, slot), settled });
-            }
-        }
-        None
+            let is_living = self.get(id, STATE) == LIVING;
+            *stale += u64::from(!is_living);
+            is_living.then(|| Need { id, at: self.copies(id, slot), settled })
+        })
     }
 
     /// The first snapshot from `id` on, of those that came later, that has some of these pages of a slot: where its
     /// copies are, and which it has.
     pub fn owner(&self, id: usize, slot: usize, wanted: PageSet) -> Option<(usize, PageSet)> {
-        let _ends = self.ends.lock();
-        self.from(id, NEWER, slot).find_map(|id| {
+        self.find(From::On(id), slot, |id, stale| {
             let has = self.own(id, slot) & wanted;
+            *stale += u64::from(has.is_empty());
             (!has.is_empty()).then(|| (self.copies(id, slot), has))
         })
     }
@@ -255,15 +333,13 @@ impl Chain {
     /// Who needs pages of a slot that `id` has: the next older one that is not being dropped, and which pages. The
     /// caller has the entry of the slot.
     pub fn heir(&self, id: usize, slot: usize) -> Option<(usize, PageSet)> {
-        let _ends = self.ends.lock();
         let mut others = PageSet::default();
-        for older in self.from(self.get(id, OLDER), OLDER, slot) {
+        self.find(From::Before(id), slot, |older, stale| {
             others = others | self.own(older, slot);
-            if self.get(older, STATE) == LIVING {
-                return Some((older, self.own(id, slot) - others));
-            }
-        }
-        None
+            let is_living = self.get(older, STATE) == LIVING;
+            *stale += u64::from(!is_living);
+            is_living.then(|| (older, self.own(id, slot) - others))
+        })
     }
 
     /// All that there are, and their spans.

@@ -16,6 +16,7 @@ use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
+use crate::owner::Walks;
 use crate::region::area::Attributes;
 use crate::region::{Refused, Region};
 use chain::Chain;
@@ -106,6 +107,11 @@ impl<M: Mmu> Region<M> {
     /// How many bytes of its own a snapshot has.
     pub fn snapshot_held(&self, id: usize) -> usize {
         self.snapshots.get().map_or(0, |chain| chain.held(id) * PAGE)
+    }
+
+    /// What it took so far to find who has, or needs, pages of snapshots.
+    pub fn snapshot_walks(&self) -> Walks {
+        self.snapshots.get().map_or(Walks::default(), Chain::walks)
     }
 
     /// Reads what a snapshot has at an address of the region, inside its span. The buffer is no memory of the region. An

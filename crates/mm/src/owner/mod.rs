@@ -1,0 +1,20 @@
+//! Owners on demand: which areas of an object cover an offset.
+//!
+//! An object has a tree of its areas ([`spans::Spans`]), and no page has a list of owners. A question about a page
+//! walks the tree. Each area that covers the page is a candidate: the caller checks its table, because an area covers more
+//! than it has. So mapping and unmapping change one entry for an area, however many pages it has.
+//!
+//! What protects a tree is its owner's lock.
+
+pub mod spans;
+
+/// What questions about owners cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walks {
+    /// Questions.
+    pub computed: u64,
+    /// Areas that were looked at.
+    pub walked: u64,
+    /// Of these, areas that cover the page, and whose table says that they do not have it.
+    pub stale: u64,
+}
