@@ -27,6 +27,7 @@ tests! {
     a_block_of_which_not_all_can_move_grows: passes("moved_in_part", &["sealed", "limit"]);
     what_the_program_lays_where_blocks_might_come:
         passes("laid_beside", &["ahead", "ahead instruction", "freed"]);
+    what_the_program_lays_where_a_block_was_among_others: passes("laid_between", &["between", "behind"]);
     memory_given_back_before_a_fork: passes("idle", &[""]);
     the_last_thread_ends_the_process: passes("last_thread", &[""]);
     the_status_of_a_process_whose_threads_end_one_by_one: passes("last_status", &[""]);

@@ -4,13 +4,13 @@
 //! goes back to the kernel when its block is freed.
 
 use faultless_base::sys::Sys;
-use faultless_base::{SLOT, Span};
+use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
 
 use crate::frame::arena::Arena;
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::mapping::Change;
-use crate::space::{REPLACED_WAIT_NS, Space};
+use crate::space::{REPLACED_WAIT_NS, Shard, Space};
 
 impl<S: Sys> Space<S> {
     /// Attributes of the blocks in `span` change. The background thread does not come to them any more.
@@ -75,8 +75,13 @@ impl<S: Sys> Space<S> {
     }
 
     fn mark_given_up(&self, span: Span) {
-        self.each_part(span, |shard, _, e| {
-            e.slots().for_each(|i| shard.slots.give_up(i));
+        self.each_part(span, |shard, part, e| {
+            for i in e.slots() {
+                shard.slots.give_up(i);
+                if self.is_beside_blocks(shard, i, part) {
+                    shard.slots.mark(i, flag::GIVEN_UP);
+                }
+            }
             // Another thread has some for a moment. When it puts them back, they are dropped.
             let is_passing = |i| shard.slots.has(i, flag::GIVEN_UP) && shard.slots.state(i) == State::InTransit;
             let passing = || e.slots().any(is_passing);
@@ -85,6 +90,37 @@ impl<S: Sys> Space<S> {
                 self.wait_at_most(REPLACED_WAIT_NS, || !passing());
             }
         });
+    }
+
+    /// Whether `span` has memory of slot `i` that belongs to no block, while the slot belongs to some.
+    fn is_beside_blocks(&self, shard: &Shard, i: Slot, span: Span) -> bool {
+        let here = shard.slot(i).clip(span);
+        match shard.slots.state(i) {
+            State::Block => here.end > self.end_of_block(shard, i),
+            State::Runs => {
+                let mut at = here.start;
+                while at < here.end {
+                    let around = |run: &Span| run.contains(at);
+                    let Some(run) = shard.sizes.runs(i).map(|run| shard.run(i, run)).find(around) else {
+                        return true;
+                    };
+                    // How much was asked for is not known: the block ends somewhere in the last unit.
+                    if at > run.start && at >= run.end - UNIT {
+                        return true;
+                    }
+                    at = run.end;
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Where the large block ends that slot `i` belongs to.
+    fn end_of_block(&self, shard: &Shard, i: Slot) -> usize {
+        let blocks = Extent::between(Slot::new(0), i + 1).slots().rev();
+        let first = blocks.clone().find(|&first| shard.sizes.pages(first) > Pages::NONE).unwrap_or(i);
+        first.addr(shard.base) + shard.sizes.pages(first).bytes()
     }
 
     /// The memory of slots that were given up while they were in the lists is idle no longer.

@@ -312,6 +312,11 @@ impl<S: Sys> Space<S> {
                 let pages = shard.sizes.pages(slot);
                 let e = Extent { first: slot, n: pages.slots_around() };
                 self.budget.regain(self.lost(shard, e, pages));
+                if shard.slots.has(e.last(), flag::GIVEN_UP) {
+                    // What lies behind it stays.
+                    let own = Span { start: shard.slot(e.last()).start, end: shard.span(e).start + pages.bytes() };
+                    let _ = self.sys.discard(own);
+                }
                 self.take_slots_back(shard, e);
                 true
             }
@@ -375,6 +380,10 @@ impl<S: Sys> Space<S> {
     fn reset_run(&self, shard: &Shard, slot: Slot, unit: usize) -> bool {
         let Some(n) = shard.sizes.run(slot, unit) else { return false };
         let span = shard.run(slot, Run { unit, n });
+        if shard.slots.has(slot, flag::GIVEN_UP) {
+            // What the program has there begins in the last unit, at the earliest.
+            return self.sys.discard(Span { end: span.end - UNIT, ..span });
+        }
         self.sys.reset(span) || self.sys.discard(span)
     }
 

@@ -95,7 +95,7 @@ pub mod flag {
     pub const ALIGNED: u32 = 1 << 19;
     /// It was handed out with memory, on a machine with several nodes; see [`crate::space`].
     pub const BROUGHT: u32 = 1 << 20;
-    /// In no use, and the program maps something there, or unmaps it: it is not ours any more.
+    /// The program maps something where no block is, or unmaps it: once the slot is in no use it is not ours any more.
     pub const GIVEN_UP: u32 = 1 << 21;
     /// What is known of a slot only while it is in use.
     pub const IN_USE: u32 =

@@ -58,17 +58,16 @@ impl<S: Sys> Space<S> {
         let unopened = slots.never_used().slots().take_while(|&i| slots.state(i) == State::InTransit);
         unopened.for_each(|i| slots.set(i, State::Unbacked));
         let all = slots.ever_used();
-        let is_unused = |i: Slot| slots.state(i).is_free() || slots.state(i) == State::InTransit;
-        let is_given_up = |&i: &Slot| slots.has(i, flag::GIVEN_UP) && is_unused(i);
-        for i in all.slots().filter(is_given_up) {
-            slots.set(i, State::InTransit);
-            slots.lose(i);
-        }
         let is_passing = |i: Slot| match slots.state(i) {
             State::InTransit => true,
             State::Runs => shard.sizes.runs(i).next().is_none(),
             _ => false,
         };
+        let is_unused = |i: Slot| slots.state(i).is_free() || is_passing(i);
+        for i in all.slots().filter(|&i| slots.has(i, flag::GIVEN_UP) && is_unused(i)) {
+            slots.set(i, State::InTransit);
+            slots.lose(i);
+        }
         all.groups(is_passing, |e, passing| {
             if passing {
                 e.slots().for_each(|i| slots.set(i, State::InTransit));

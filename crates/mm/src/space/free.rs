@@ -29,6 +29,8 @@ pub(crate) struct Settled {
 /// What became of memory that came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
+    /// The program has a mapping of its own there: it is left alone.
+    Lost,
     /// Its attributes were changed: replace the mapping.
     Reset,
     /// The same, but its frames are kept.
@@ -142,6 +144,7 @@ impl<S: Sys> Space<S> {
                 let span = shard.span(g);
                 let (mut kept, mut lost) = (0, 0);
                 match fate {
+                    Fate::Lost => return self.lose_slots(shard, g),
                     Fate::Reset if !self.reset(shard, g) => return self.abandon(shard, g),
                     Fate::Reset => {}
                     Fate::Refresh => {
@@ -331,7 +334,9 @@ impl<S: Sys> Space<S> {
     }
 
     fn fate(&self, slots: Slots, i: Slot) -> Fate {
-        if slots.has(i, flag::TAINTED | flag::FORKED) {
+        if slots.has(i, flag::GIVEN_UP) {
+            Fate::Lost
+        } else if slots.has(i, flag::TAINTED | flag::FORKED) {
             Fate::Reset
         } else if slots.has(i, flag::EMPTY) || self.is_referenced() || self.is_watched() {
             if slots.has(i, flag::ALTERED) { Fate::Reset } else { Fate::Discard }
