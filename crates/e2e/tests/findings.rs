@@ -27,6 +27,10 @@ tests! {
     a_block_of_which_not_all_can_move_grows: passes("moved_in_part", &["sealed", "limit"]);
     what_the_program_lays_where_blocks_might_come:
         passes("laid_beside", &["ahead", "ahead instruction", "freed"]);
+    what_the_program_lays_where_ranges_are_isolated: passes("laid_apart", &[
+        "call first limit", "call all limit", "call first locks", "moved first limit", "moved all locks",
+        "unmapped first limit", "attached first locks", "instruction first limit", "instruction all locks",
+    ]);
     memory_given_back_before_a_fork: passes("idle", &[""]);
     the_last_thread_ends_the_process: passes("last_thread", &[""]);
     the_status_of_a_process_whose_threads_end_one_by_one: passes("last_status", &[""]);
