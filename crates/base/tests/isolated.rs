@@ -1,10 +1,10 @@
 //! Ranges of the program's that are taken away before they are unmapped. Alone in its process: no other thread maps anything
 //! where a range was.
 
+use faultless_base::sys::Sys;
 use faultless_base::sys::isolate::{self, Rest};
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, Access, syscall};
-use faultless_base::sys::{Sys, area};
 use faultless_base::{PAGE, SLOT, Span};
 
 const BYTES_EACH: usize = 64 * SLOT;
@@ -93,7 +93,7 @@ fn places_are_given_up() {
     assert!(is_mapped(there.start), "reserved again");
 
     // By an instruction: nothing is said.
-    if area::area(first).is_some() {
+    if Linux.area(first).is_some() {
         laid.push(lay(there.start / SLOT * SLOT + SLOT / 2));
         let one = raw::map_private(2 * SLOT, Access::Write).unwrap();
         assert_eq!(Linux.isolate(Span::new(one, 2 * SLOT)), None);

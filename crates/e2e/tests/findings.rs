@@ -29,7 +29,7 @@ tests! {
         passes("laid_beside", &["ahead", "ahead instruction", "freed"]);
     what_the_program_lays_where_ranges_are_isolated: passes("laid_apart", &[
         "call first limit", "call all limit", "call first locks", "moved first limit", "moved all locks",
-        "unmapped first limit", "attached first locks", "instruction first limit", "instruction all locks",
+        "unmapped first limit", "attached first locks", "opened first limit", "instruction first limit", "instruction all locks",
     ]);
     memory_given_back_before_a_fork: passes("idle", &[""]);
     the_last_thread_ends_the_process: passes("last_thread", &[""]);
