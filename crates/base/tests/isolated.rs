@@ -1,9 +1,10 @@
 //! Ranges of the program's that are taken away before they are unmapped. Alone in its process: no other thread maps anything
 //! where a range was.
 
+use faultless_base::sys::Sys;
+use faultless_base::sys::isolate::{self, Rest};
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, Access, syscall};
-use faultless_base::sys::{Sys, isolate};
 use faultless_base::{PAGE, SLOT, Span};
 
 const BYTES_EACH: usize = 64 * SLOT;
@@ -36,6 +37,72 @@ fn areas() -> Span {
 fn bytes(span: Span) -> Vec<u8> {
     // SAFETY: memory of the test's own.
     (span.start..span.end).step_by(SLOT).map(|at| unsafe { byte(at).read() }).collect()
+}
+
+/// A slot with a byte in it is isolated: where it is now.
+fn isolated() -> Option<Span> {
+    let one = raw::map_private(SLOT, Access::Write).unwrap();
+    // SAFETY: memory of the test's own.
+    unsafe { byte(one).write(1) };
+    Linux.isolate(Span::new(one, SLOT))
+}
+
+/// The program's own page, which it puts where it wants.
+fn lay(at: usize) -> usize {
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
+    let rights = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: over addresses that no test uses by now.
+    unsafe {
+        assert_eq!(syscall(libc::SYS_mmap, [at, PAGE, rights, flags, usize::MAX, 0]), Ok(at));
+        byte(at).write(7);
+    }
+    at
+}
+
+/// Lays pages into each of the places; none is touched again by us.
+fn places_are_given_up() {
+    let there = isolated().unwrap();
+    Linux.drop_isolated(there);
+    let first = there.start / SLOT * SLOT;
+    let mut laid = vec![];
+
+    // Free: its other addresses go back, and the next place serves.
+    isolate::give_up(Span::new(first + PAGE, PAGE), Rest::GoesBack);
+    laid.push(lay(first + PAGE));
+    assert!(!is_mapped(first) && !is_mapped(first + 2 * PAGE) && is_mapped(first + BYTES_EACH));
+
+    // In use: the program's call comes after the thread that has it.
+    let there = isolated().unwrap();
+    assert_eq!((there.start - first) / BYTES_EACH, 1);
+    let layer = std::thread::spawn(move || {
+        isolate::give_up(Span::new(there.start, PAGE), Rest::GoesBack);
+        lay(there.start)
+    });
+    std::thread::yield_now();
+    Linux.drop_isolated(there);
+    laid.push(layer.join().unwrap());
+
+    // In use by a thread that stands still, or that a fork left behind.
+    let there = isolated().unwrap();
+    isolate::give_up(Span::new(there.start, PAGE), Rest::Stays);
+    laid.push(lay(there.start));
+    Linux.drop_isolated(there);
+    let there = isolated().unwrap();
+    assert_eq!((there.start - first) / BYTES_EACH, 3);
+    isolate::forget();
+    assert!(is_mapped(there.start), "reserved again");
+
+    // By an instruction: nothing is said.
+    if Linux.area(first).is_some() {
+        laid.push(lay(there.start / SLOT * SLOT + SLOT / 2));
+        let one = raw::map_private(2 * SLOT, Access::Write).unwrap();
+        assert_eq!(Linux.isolate(Span::new(one, 2 * SLOT)), None);
+        assert_eq!(isolated(), None);
+    }
+    isolate::forget();
+    isolate::retire();
+    // SAFETY: the pages laid before.
+    laid.into_iter().for_each(|at| assert_eq!(unsafe { byte(at).read() }, 7, "{at:x}"));
 }
 
 // One test: the places are the process's.
@@ -72,4 +139,5 @@ fn ranges_of_one_area_and_of_several() {
         let there = Linux.isolate(Span::new(one, SLOT)).unwrap();
         Linux.drop_isolated(there);
     }
+    places_are_given_up();
 }

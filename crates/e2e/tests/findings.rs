@@ -28,6 +28,10 @@ tests! {
     what_the_program_lays_where_blocks_might_come:
         passes("laid_beside", &["ahead", "ahead instruction", "freed"]);
     what_the_program_lays_where_a_block_was_among_others: passes("laid_between", &["between", "behind"]);
+    what_the_program_lays_where_ranges_are_isolated: passes("laid_apart", &[
+        "call first limit", "call all limit", "call first locks", "moved first limit", "moved all locks",
+        "unmapped first limit", "attached first locks", "opened first limit", "instruction first limit", "instruction all locks",
+    ]);
     memory_given_back_before_a_fork: passes("idle", &[""]);
     the_last_thread_ends_the_process: passes("last_thread", &[""]);
     the_status_of_a_process_whose_threads_end_one_by_one: passes("last_status", &[""]);

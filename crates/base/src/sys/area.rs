@@ -79,6 +79,38 @@ pub fn area(addr: usize) -> Option<Span> {
     }
 }
 
+/// Whether a range is a reservation throughout: private, without rights and without a file. `None` where the kernel does
+/// not say, or not by a descriptor that is kept.
+pub fn is_reserved(span: Span) -> Option<bool> {
+    if IS_SILENT.load(Ordering::Relaxed) || thread::is_this() {
+        return None;
+    }
+    query_reserved(PROGRAM.get(|| open::file_aside(MAPS))?, span)
+}
+
+fn query_reserved(number: usize, span: Span) -> Option<bool> {
+    let mut at = span.start;
+    for _ in 0..MOST_PARTS {
+        let (area, [flags, _, _, inode, ..]) = match ask(number, at) {
+            Ok(answer) => answer,
+            Err(Errno::ENOENT) => return Some(false),
+            // Perhaps a file of the program's has come in its place.
+            Err(_) => return None,
+        };
+        if flags & (RIGHTS | SHARED) != 0 || inode != 0 {
+            return Some(false);
+        }
+        at = area.end;
+        if at >= span.end {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// The most areas that a reservation of ours is.
+const MOST_PARTS: usize = 16;
+
 /// By a descriptor for this question alone.
 fn ask_once(addr: usize) -> Result<Span, Errno> {
     let file = raw::File::try_open(MAPS)?;
@@ -89,8 +121,10 @@ fn query(number: usize, addr: usize) -> Result<Span, Errno> {
     query_kind(number, addr).map(|(area, _)| area)
 }
 
-/// In the first word of `rest`: it may be written to; it is shared. The fourth word is the file's inode.
+/// In the first word of `rest`: it may be written to; it may be used at all; it is shared. The fourth word is the file's
+/// inode.
 const WRITABLE: u64 = 2;
+const RIGHTS: u64 = 7;
 const SHARED: u64 = 8;
 
 /// The part of a file that is mapped in an area.
@@ -166,6 +200,27 @@ mod tests {
         // SAFETY: the same.
         unsafe { syscall(libc::SYS_munmap, [locked.start, PAGE, 0, 0, 0, 0]) }.unwrap();
         assert_eq!(area(locked.start), Some(Span { start: locked.start, end: locked.start }));
+    }
+
+    #[test]
+    fn a_reservation_is_told_from_what_lies_in_it() {
+        let span = linux::reserve(8 * SLOT, SLOT).unwrap();
+        let maps = raw::File::try_open(MAPS).unwrap();
+        let is_reserved = |span| query_reserved(maps.number(), span);
+        if is_reserved(span).is_none() {
+            return faultless_testkit::skip("no PROCMAP_QUERY");
+        }
+        let middle = Span::new(span.start + 3 * SLOT, 2 * SLOT);
+        assert_eq!(is_reserved(span), Some(true));
+        assert!(Linux.open_first(middle));
+        assert_eq!(is_reserved(span), Some(false));
+        assert_eq!(is_reserved(Span { start: span.start, end: middle.start }), Some(true));
+        // Closed, but an area of its own.
+        assert!(linux::mprotect(middle, libc::PROT_NONE));
+        assert_eq!(is_reserved(span), Some(true));
+        // SAFETY: memory of the test's own.
+        unsafe { raw::unmap(middle.start, SLOT) };
+        assert_eq!(is_reserved(span), Some(false));
     }
 
     /// A thread that opens the kept descriptor, or may not open it, holds up no other.

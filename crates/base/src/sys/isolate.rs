@@ -9,43 +9,105 @@
 //! range of several areas stays with the kernel.
 //!
 //! There are a few such places. When all are taken, or the range is too large, a range stays with the kernel, too.
+//!
+//! ```text
+//!         isolate             give_up · a part may be another's
+//!   FREE ─────────► IN_USE ─────────► IN_USE|LOST ───────► LOST
+//!    ▲ ▲               │                   ▲      leave
+//!    │ └───────────────┘                   │
+//!    │  drop_isolated        give_up · retire
+//!    └─────────────────────────────────────┘
+//! ```
+//!
+//! A program may map something of its own over a place, move memory onto it or unmap it. It says so first
+//! ([`give_up`]), without a lock. A lost place is never used, closed or unmapped again, also in a forked child. Who
+//! says so waits for a thread that uses the place, a second at most. An instruction of the program says nothing: so
+//! the kernel is asked what lies at a place before memory moves onto it, and before its addresses go back.
 
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use super::linux;
-use super::raw::{self, Answer, syscall};
+use super::raw::{self, Answer, NoSignals, syscall};
+use super::{area, linux};
 use crate::units::{PAGE, SLOT, Span};
-
-const PLACES: usize = 4;
 
 /// Where the places begin, and the bytes of each; 0 before [`reserve`].
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// What the places are: free, in use, or no longer ours.
-static TAKEN: [AtomicU8; PLACES] = [const { AtomicU8::new(FREE) }; PLACES];
-const FREE: u8 = 0;
-const IN_USE: u8 = 1;
-const LOST: u8 = 2;
 /// The places have been given back.
 static RETIRED: AtomicBool = AtomicBool::new(false);
 
-fn take(place: &AtomicU8) -> bool {
-    place.compare_exchange(FREE, IN_USE, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+static PLACES: [Place; 4] = [const { Place::new() }; 4];
+
+/// What is known of a place. In one page of memory, of which a forked child has one moment.
+#[repr(align(32))]
+struct Place {
+    /// [`FREE`], or some of the others.
+    word: AtomicU8,
+    /// What is isolated here now; no bytes: nothing, or it is not known.
+    at: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+const FREE: u8 = 0;
+/// A thread has it.
+const IN_USE: u8 = 1;
+/// It is out of use for good. A thread that has it still may close the range that it isolated itself.
+const LOST: u8 = 2;
+/// The program's call did not wait any longer for that thread, which leaves all of the place alone.
+const OVERTAKEN: u8 = 4;
+
+impl Place {
+    const fn new() -> Self {
+        Self { word: AtomicU8::new(FREE), at: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
+    }
+
+    fn has(&self, flags: u8) -> bool {
+        self.word.load(Ordering::SeqCst) & flags != 0
+    }
+
+    /// Takes it if it is free, `with` other flags.
+    fn take(&self, with: u8) -> bool {
+        self.word.compare_exchange(FREE, IN_USE | with, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// It is out of use from now on; whether it was before.
+    fn lose(&self) -> bool {
+        self.word.fetch_or(LOST, Ordering::SeqCst) & LOST != 0
+    }
+
+    /// After the range was isolated, not before: a move that fails may leave a hole, which is free for others.
+    fn note(&self, isolated: Span) {
+        self.at.store(isolated.start, Ordering::SeqCst);
+        self.bytes.store(isolated.bytes(), Ordering::SeqCst);
+    }
+
+    /// Ends a use.
+    fn leave(&self) {
+        self.bytes.store(0, Ordering::SeqCst);
+        self.word.fetch_and(!IN_USE, Ordering::SeqCst);
+    }
 }
 
 /// Reserves the places, each of `bytes` bytes.
 pub fn reserve(bytes: usize) {
     if START.load(Ordering::Acquire) == 0
-        && let Some(span) = linux::reserve(bytes * PLACES, SLOT)
+        && let Some(span) = linux::reserve(bytes * PLACES.len(), SLOT)
     {
         BYTES.store(bytes, Ordering::Relaxed);
         START.store(span.start, Ordering::Release);
     }
 }
 
-fn place(i: usize) -> Span {
+/// Where place `i` is.
+fn span_of(i: usize) -> Span {
     let bytes = BYTES.load(Ordering::Relaxed);
     Span::new(START.load(Ordering::Acquire) + i * bytes, bytes)
+}
+
+/// What a range takes in a place: it becomes larger.
+fn larger(span: Span) -> Span {
+    Span::new(span.start, span.bytes() + PAGE)
 }
 
 /// As [`super::Sys::isolate`].
@@ -54,40 +116,61 @@ pub fn isolate(span: Span) -> Option<Span> {
     if START.load(Ordering::Acquire) == 0 || span.bytes() + 2 * SLOT > room {
         return None;
     }
-    let i = TAKEN.iter().position(take)?;
-    let at = place(i).start + span.start % SLOT;
-    if shift(span, span.bytes() + PAGE, at).is_ok() {
-        return Some(Span::new(at, span.bytes()));
+    let i = PLACES.iter().position(|place| place.take(0))?;
+    let isolated = Span::new(span_of(i).start + span.start % SLOT, span.bytes());
+    let target = larger(isolated);
+    if area::is_reserved(target) == Some(false) {
+        // An instruction of the program has laid something there.
+        PLACES[i].lose();
+        PLACES[i].leave();
+        return None;
+    }
+    if shift(span, target).is_ok() {
+        PLACES[i].note(isolated);
+        return Some(isolated);
     }
     // A move that failed late has unmapped its target. Another thread may have mapped something there by now.
-    let target = Span::new(at, span.bytes() + PAGE);
-    match is_mapped(target) || linux::reserve_at(target, libc::MAP_FIXED_NOREPLACE) {
-        true => TAKEN[i].store(FREE, Ordering::SeqCst),
-        false => lose(i, target),
+    let is_ours = linux::reserve_at(target, libc::MAP_FIXED_NOREPLACE)
+        || area::is_reserved(target).unwrap_or_else(|| is_mapped(target));
+    if !is_ours {
+        give_back_beside(i, target);
     }
+    leave(i);
     None
 }
 
 /// Moves `from`, which becomes larger: so the kernel takes a single area only.
-fn shift(from: Span, bytes: usize, to: usize) -> Answer {
+fn shift(from: Span, to: Span) -> Answer {
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     // SAFETY: the program unmaps this range, and the place is ours.
-    unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), bytes, flags, to, 0]) }
+    unsafe { syscall(libc::SYS_mremap, [from.start, from.bytes(), to.bytes(), flags, to.start, 0]) }
 }
 
-/// Gives up a place; `part` of it may hold a mapping that is not ours.
-fn lose(i: usize, part: Span) {
-    let whole = place(i);
-    TAKEN[i].store(LOST, Ordering::SeqCst);
-    unmap(Span { start: whole.start, end: part.start });
-    unmap(Span { start: part.end, end: whole.end });
+/// Gives up a place that this thread has; `part` of it may hold a mapping that is not ours, and the rest goes back. Not
+/// where the program gave it up: it may have mapped something anywhere in it.
+fn give_back_beside(i: usize, part: Span) {
+    if !PLACES[i].lose() {
+        give_back_around(i, part);
+    }
+}
+
+/// Unmaps all of a place but `part`.
+fn give_back_around(i: usize, part: Span) {
+    let whole = span_of(i);
+    give_back(Span { start: whole.start, end: part.start.max(whole.start) });
+    give_back(Span { start: part.end.min(whole.end), end: whole.end });
+}
+
+/// Unmaps what is ours, as far as the kernel says.
+fn give_back(part: Span) {
+    if !part.is_empty() && area::is_reserved(part) != Some(false) {
+        unmap(part);
+    }
 }
 
 fn unmap(span: Span) {
-    if !span.is_empty() {
-        // SAFETY: what the program unmaps, or a place of ours.
-        unsafe { raw::unmap(span.start, span.bytes()) };
-    }
+    // SAFETY: what the program unmaps, or a place of ours.
+    unsafe { raw::unmap(span.start, span.bytes()) };
 }
 
 /// Whether a range has no gap.
@@ -99,20 +182,40 @@ pub(super) fn is_mapped(span: Span) -> bool {
 /// As [`super::Sys::drop_isolated`].
 pub fn drop_isolated(span: Span) {
     let i = (span.start - START.load(Ordering::Acquire)) / BYTES.load(Ordering::Relaxed);
+    if !PLACES[i].has(OVERTAKEN) {
+        drop_range(i, larger(span));
+    }
+    leave(i);
+}
+
+/// Makes a reservation of a range again.
+fn drop_range(i: usize, range: Span) {
     // A limit of addresses may forbid this, and then all the place goes.
-    let is_ours = linux::reserve_at(Span::new(span.start, span.bytes() + PAGE), libc::MAP_FIXED);
-    TAKEN[i].store(if is_ours { FREE } else { LOST }, Ordering::SeqCst);
-    if !is_ours || RETIRED.load(Ordering::SeqCst) && take(&TAKEN[i]) {
-        unmap(place(i));
+    if !linux::reserve_at(range, libc::MAP_FIXED) {
+        // Before its addresses are free: others may come to lie there.
+        give_back_beside(i, range);
+        unmap(range);
+    }
+}
+
+/// Ends a use. After [`retire`] the place goes, too, unless it is lost.
+fn leave(i: usize) {
+    PLACES[i].leave();
+    if RETIRED.load(Ordering::SeqCst) {
+        retire_one(i);
     }
 }
 
 /// In a forked child: memory that another thread of the parent had taken away is here too, and has no owner.
 pub fn forget() {
-    for (i, taken) in TAKEN.iter().enumerate() {
-        if taken.load(Ordering::Acquire) == IN_USE && linux::reserve_at(place(i), libc::MAP_FIXED) {
-            taken.store(FREE, Ordering::Release);
+    for (i, place) in PLACES.iter().enumerate().filter(|(_, place)| place.has(IN_USE)) {
+        let bytes = place.bytes.load(Ordering::SeqCst);
+        match place.has(LOST) || bytes == 0 {
+            // Perhaps others lie there.
+            true => _ = place.lose(),
+            false => drop_range(i, larger(Span::new(place.at.load(Ordering::SeqCst), bytes))),
         }
+        place.leave();
     }
 }
 
@@ -120,6 +223,62 @@ pub fn forget() {
 pub fn retire() {
     RETIRED.store(true, Ordering::SeqCst);
     if START.load(Ordering::Acquire) != 0 {
-        (0..PLACES).filter(|&i| take(&TAKEN[i])).for_each(|i| unmap(place(i)));
+        (0..PLACES.len()).for_each(retire_one);
     }
+}
+
+/// Gives a place back if it is free.
+fn retire_one(i: usize) {
+    // First out of use, because its addresses have other owners at once.
+    if PLACES[i].take(LOST) {
+        give_back(span_of(i));
+        PLACES[i].leave();
+    }
+}
+
+/// Whether a byte of `span` lies where places are or were.
+#[inline]
+pub fn touches(span: Span) -> bool {
+    let start = START.load(Ordering::Acquire);
+    start != 0 && span.start < start + PLACES.len() * BYTES.load(Ordering::Relaxed) && span.end > start
+}
+
+/// What becomes of a place that the program gives up, beside its own part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// Its addresses go back.
+    GoesBack,
+    /// It stays reserved: this thread may make no call for it.
+    Stays,
+}
+
+/// Before the program maps something over `span`, moves memory onto it or unmaps it. Places there are out of use then.
+/// The exception is a thread that has had one for a second.
+pub fn give_up(span: Span, rest: Rest) {
+    let is_part = |i: &usize| touches(span) && !span_of(*i).clip(span).is_empty();
+    (0..PLACES.len()).filter(is_part).for_each(|i| give_up_one(i, span, rest));
+}
+
+/// How often and how long a call of the program waits for the thread that has a place: a second in all.
+const TRIES: usize = 20_000;
+const REST_NS: u64 = 50_000;
+
+fn give_up_one(i: usize, span: Span, rest: Rest) {
+    let place = &PLACES[i];
+    if rest == Rest::GoesBack && place.word.load(Ordering::SeqCst) == FREE {
+        // A handler may leave by a jump.
+        let _no_signals = NoSignals::new();
+        if place.take(LOST) {
+            give_back_around(i, span);
+            return place.leave();
+        }
+    }
+    place.lose();
+    for _ in 0..TRIES {
+        if !place.has(IN_USE) {
+            return;
+        }
+        raw::sleep_ns(REST_NS);
+    }
+    place.word.fetch_or(OVERTAKEN, Ordering::SeqCst);
 }

@@ -3,6 +3,7 @@
 
 use core::ffi::{c_long, c_ulong, c_void};
 
+use faultless_base::sys::isolate::{self, Rest};
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, Answer};
 use faultless_base::{Errno, SLOT, Span};
@@ -25,6 +26,15 @@ pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
     if engine::touches(span) {
         tell(|space| space.taint(span));
+    }
+    give_up_places(span);
+}
+
+/// Before the program does something about addresses where ranges are isolated. They are another reservation of ours.
+fn give_up_places(span: Span) {
+    if isolate::touches(span) {
+        let entered = engine::enter_call();
+        isolate::give_up(span, if entered.is_some() { Rest::GoesBack } else { Rest::Stays });
     }
 }
 
@@ -54,6 +64,7 @@ pub fn give_up(addr: *const c_void, bytes: usize) {
             None => tell(|space| space.give_up_inside(span)),
         }
     }
+    give_up_places(span);
 }
 
 macro_rules! changes {
