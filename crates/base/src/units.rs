@@ -142,6 +142,18 @@ impl Pages {
         self.0 * PAGE
     }
 
+    /// The pages of this many units.
+    #[inline]
+    pub const fn of_units(units: usize) -> Self {
+        Self(units * (UNIT / PAGE))
+    }
+
+    /// As many units as they need.
+    #[inline]
+    pub const fn units_around(self) -> usize {
+        self.0.div_ceil(UNIT / PAGE)
+    }
+
     /// As many slots as they need.
     #[inline]
     pub const fn slots_around(self) -> usize {

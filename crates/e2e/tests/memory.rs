@@ -98,3 +98,24 @@ fn blocks_with_attributes_are_resized_as_the_c_library_does() {
         }
     }
 }
+
+/// Blocks keep what the program gave to all that it asked for, by whatever call, and lose what it gave to a part, as the
+/// C library's do. Each in a run of its own: what is noted for one call would hide another one.
+#[test]
+fn what_was_given_to_all_that_was_asked_for_stays_with_a_block_that_grows() {
+    const RIGHTS: [&str; 4] = ["mprotect", "sys_mprotect", "pkey_mprotect", "sys_pkey_mprotect"];
+    const LOCKS: [&str; 4] = ["mlock", "mlock2", "sys_mlock", "sys_mlock2"];
+    const ADVICE: [&str; 6] = ["dontfork", "wipe", "dontdump", "merge", "sys_wipe", "sys_dontdump"];
+    const FOR_PROCESSES: [&str; 4] =
+        ["process_dontfork", "process_wipe", "sys_process_dontfork", "sys_process_dontdump"];
+    let Some(case) = Case::compiled("asked.c", &[]) else { return };
+    for call in [&RIGHTS[..], &LOCKS, &ADVICE, &FOR_PROCESSES].concat() {
+        for sizes in [&["200", "4096"][..], &["200", "600", "4096"], &["900", "5000"], &["1000", "1500"]] {
+            case.clone().args([&[call, "all"], sizes].concat()).same();
+        }
+        for how in ["all", "late", "part"] {
+            case.clone().args([call, how, "200", "4096"]).same();
+            case.clone().args([call, how, "1700", "2000"]).same();
+        }
+    }
+}

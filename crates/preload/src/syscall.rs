@@ -102,7 +102,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_mbind => return answer(attributes::place(args, make)),
         libc::SYS_mlock | libc::SYS_mlock2 | libc::SYS_munlock | libc::SYS_mseal => note(at, b),
         libc::SYS_pkey_mprotect => attributes::before_pkey(at, b, d as c_int),
-        libc::SYS_process_madvise => pinned::before_process_madvise(b as *const libc::iovec, c),
+        libc::SYS_process_madvise => pinned::before_process_madvise(b as *const libc::iovec, c, d as c_int),
         libc::SYS_mincore => pinned::before_mincore(at, b),
         libc::SYS_userfaultfd => pinned::before_userfaultfd(),
         libc::SYS_setsockopt => pinned::before_setsockopt(b as c_int, c as c_int),

@@ -69,10 +69,10 @@ impl<S: Sys> Space<S> {
     }
 
     fn allocate_run(&self, shard: &Shard, bytes: usize) -> Option<Allocated> {
-        let units = bytes.div_ceil(UNIT).max(1);
+        let pages = Pages::holding(bytes.max(1));
         let carved = |shard: &Shard| {
             let mut arena = shard.lock_soon()?;
-            let run = arena.carver.take_run(units);
+            let run = arena.carver.take_run(pages);
             if run.is_some() {
                 self.note_unused_units(shard, &arena);
                 shard.count_block(Some(&arena), bytes);
@@ -100,7 +100,7 @@ impl<S: Sys> Space<S> {
             self.take_block_back(shard, e);
             return None;
         };
-        let zero = arena.carver.carve_slot(e.first, units, content);
+        let zero = arena.carver.carve_slot(e.first, pages, content);
         self.note_unused_units(shard, &arena);
         shard.count_block(Some(&arena), bytes);
         Some(Allocated { addr: shard.span(e).start, zero })
@@ -250,7 +250,7 @@ impl<S: Sys> Space<S> {
     pub fn usable(&self, addr: usize) -> usize {
         let (shard, slot) = self.locate(addr);
         match shard.slots.state(slot) {
-            State::Runs if addr % UNIT == 0 => shard.sizes.run(slot, addr % SLOT / UNIT).unwrap_or(0) * UNIT,
+            State::Runs if addr % UNIT == 0 => shard.sizes.run_pages(slot, addr % SLOT / UNIT).bytes(),
             State::Block if addr % SLOT == 0 => shard.sizes.pages(slot).bytes(),
             _ => 0,
         }

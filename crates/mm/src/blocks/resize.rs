@@ -7,7 +7,6 @@ use crate::frame::arena::Arena;
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
 use crate::frame::purpose::Purpose;
-use crate::frame::runs::UNITS;
 use crate::frame::sizes::Sizes;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
@@ -23,10 +22,9 @@ impl<S: Sys> Space<S> {
             return None;
         }
         if shard.slots.state(slot) == State::Runs {
-            let units = bytes.div_ceil(UNIT);
             let unit = addr % SLOT / UNIT;
             let mut arena = shard.lock_soon()?;
-            let fits = (1..=UNITS).contains(&units) && arena.carver.resize_run(slot, unit, units);
+            let fits = (1..=SLOT).contains(&bytes) && arena.carver.resize_run(slot, unit, Pages::holding(bytes));
             self.note_unused_units(shard, &arena);
             drop(arena);
             shard.count(Counter::ReallocInPlace, fits as usize);

@@ -1,7 +1,7 @@
 //! The slots of a shard that are carved into runs: where there is room, and what belongs to no block. Every function
 //! here is called with the shard's lock held.
 
-use faultless_base::Slot;
+use faultless_base::{Pages, Slot};
 
 use crate::frame::runs::{Carved, Content, Run, Taken, UNITS};
 use crate::frame::sizes::Sizes;
@@ -95,8 +95,9 @@ impl Carver {
         self.unused
     }
 
-    /// Takes a run of `units` units from a carved slot that has room.
-    pub fn take_run(&mut self, units: usize) -> Option<TakenRun> {
+    /// Takes a run for a block of `pages` pages from a carved slot that has room.
+    pub fn take_run(&mut self, pages: Pages) -> Option<TakenRun> {
+        let units = pages.units_around();
         for place in 0..ROOMS {
             if self.rooms[place] == NONE {
                 continue;
@@ -109,7 +110,7 @@ impl Carver {
             }
             let carved = &mut self.carved[slot.number()];
             if let Some(Taken { unit, zero, backed }) = carved.take(units) {
-                self.sizes.set_run(slot, unit, units);
+                self.sizes.set_run(slot, unit, pages);
                 self.unused -= backed;
                 if carved.is_full() {
                     self.rooms[place] = NONE;
@@ -123,12 +124,13 @@ impl Carver {
         None
     }
 
-    /// Starts carving a slot in transit, and takes its first `units` units: whether they are zero.
-    pub fn carve_slot(&mut self, slot: Slot, units: usize, content: Content) -> bool {
+    /// Starts carving a slot in transit, and takes its first units, for a block of `pages` pages: whether they are zero.
+    pub fn carve_slot(&mut self, slot: Slot, pages: Pages, content: Content) -> bool {
+        let units = pages.units_around();
         self.carved[slot.number()] = Carved::start(content);
         let _ = self.carved[slot.number()].take(units);
         self.sizes.clear(slot);
-        self.sizes.set_run(slot, 0, units);
+        self.sizes.set_run(slot, 0, pages);
         self.strippable = true;
         self.unused += self.carved[slot.number()].wasted();
         self.slots.set(slot, State::Runs);
@@ -138,15 +140,16 @@ impl Carver {
         content != Content::Old
     }
 
-    /// Makes the run at `unit` `units` units long where it stands, if there is room, and if no other run that was
-    /// there had attributes of its own.
-    pub fn resize_run(&mut self, slot: Slot, unit: usize, units: usize) -> bool {
+    /// Makes the run at `unit` long enough for `pages` pages where it stands, if there is room, and if no other run
+    /// that was there had attributes of its own.
+    pub fn resize_run(&mut self, slot: Slot, unit: usize, pages: Pages) -> bool {
+        let units = pages.units_around();
         let Some(old) = self.sizes.run(slot, unit) else { return false };
         let fits = units <= old || !self.slots.has(slot, flag::TAINTED);
         let before = self.carved[slot.number()].wasted();
         let done = fits && self.carved[slot.number()].resize(unit, old, units);
         if done {
-            self.sizes.set_run(slot, unit, units);
+            self.sizes.set_run(slot, unit, pages);
             self.unused = self.unused + self.carved[slot.number()].wasted() - before;
             self.strippable = true;
         }
@@ -158,7 +161,7 @@ impl Carver {
         let units = self.sizes.run(slot, unit)?;
         self.carved[slot.number()].give(unit, units, bare);
         self.strippable |= !bare;
-        self.sizes.set_run(slot, unit, 0);
+        self.sizes.set_run(slot, unit, Pages::NONE);
         self.unused += if bare { 0 } else { units };
         let in_part = self.carved[slot.number()].is_bare();
         let changed = self.slots.has(slot, flag::TAINTED | flag::FORKED);
@@ -195,7 +198,7 @@ impl Carver {
                 && is_plain
                 && let Some(run) = self.carved[slot.number()].take_wasted()
             {
-                self.sizes.set_run(slot, run.unit, run.n);
+                self.sizes.set_run(slot, run.unit, Pages::of_units(run.n));
                 self.unused -= run.n;
                 return Some(Piece { slot, run });
             }

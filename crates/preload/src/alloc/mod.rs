@@ -1,12 +1,13 @@
 //! malloc and its family.
 
+mod beside;
 pub mod early;
 pub mod info;
 mod moves;
 pub mod next;
 pub mod perturb;
 
-pub use moves::{MADV_GUARD_INSTALL, note_beside};
+pub use moves::{note_anywhere, note_beside};
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -5,7 +5,6 @@
 //! this.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Sys, copy_past_guards, raw};
@@ -14,7 +13,9 @@ use faultless_base::{Errno, PAGE, SLOT, Span};
 use faultless_mm::Need;
 use faultless_mm::blocks::LARGEST_OF_HEAP;
 
+use crate::alloc::beside::Beside;
 use crate::alloc::{MALLOC_ALIGN, allocate, give_back, is_ours, is_small, is_special, large, next, once_more};
+use crate::kernel::behind::{Function, is_foreign};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::moved_ranges;
 use crate::kernel::smaps::Mapping;
@@ -29,20 +30,36 @@ const LARGEST_COPY: usize = 1 << 20;
 /// A page that no thread may touch, without an area of its own (Linux 6.13).
 pub const MADV_GUARD_INSTALL: usize = 102;
 
-/// Whether the program has given memory beside the arena an attribute that a copy would lose.
-static SPECIAL_BESIDE: AtomicBool = AtomicBool::new(false);
+/// Where the program has given memory beside the arena attributes, which a copy would lose.
+static BESIDE: Beside = Beside::new();
 
-/// It has.
-pub fn note_beside() {
-    SPECIAL_BESIDE.store(true, Ordering::Relaxed);
+/// It changes attributes of `span`.
+pub fn note_beside(span: Span) {
+    if !engine::owns(span.start) || !engine::owns(span.end.saturating_sub(1)) {
+        BESIDE.note(span);
+    }
+}
+
+/// It changes some, and where is not known.
+pub fn note_anywhere() {
+    BESIDE.note(Span { start: 0, end: usize::MAX });
+}
+
+/// Whether a block of the C library's may have attributes. Which of its blocks keep them when they grow is the C
+/// library's to say: it moves those that are mappings, and copies the others.
+unsafe fn is_special_beside(block: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    BESIDE.has_any()
+        && unsafe { next::size(block) }.is_some_and(|bytes| BESIDE.holds(Span::new(block as usize, bytes)))
 }
 
 /// Resizes a block of the C library's, which may become one of ours.
 pub unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: the caller's promise; two different blocks of at least the copied size.
     unsafe {
+        let is_special = is_special_beside(block);
         if !is_small(bytes)
-            && !SPECIAL_BESIDE.load(Ordering::Relaxed)
+            && !is_special
             && !seen::watches()
             && let Some(old) = next::size(block).filter(|old| *old <= LARGEST_COPY)
         {
@@ -53,11 +70,21 @@ pub unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
                 return new;
             }
         }
-        match bytes {
+        let new = match bytes {
             0 => next::realloc(block, 0),
             _ => once_more(|| next::realloc(block, bytes)),
+        };
+        if is_special && !new.is_null() && new != block && may_move_pages(new) {
+            note_beside(Span::new(new as usize, bytes));
         }
+        new
     }
+}
+
+/// Whether a block, new from realloc, may have the pages of the old one. Another allocator may move them for any.
+unsafe fn may_move_pages(block: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    is_foreign(Function::Realloc) || unsafe { next::is_mapping(block) }
 }
 
 /// Enters the engine, also one that has retired, unless a filter may forbid its system calls.
@@ -149,6 +176,8 @@ unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
             }
             return None;
         }
+        // It grows again with what it has.
+        note_beside(place);
         // The block's place is the arena's again once it is mapped. Where it cannot be, it is not used any more.
         if enter_for_calls().is_some_and(|engine| engine.space.map_again(block)) {
             give_back(block.start as *mut c_void);

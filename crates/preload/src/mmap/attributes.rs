@@ -10,7 +10,7 @@ use faultless_base::{Errno, SLOT, Span};
 use faultless_mm::mapping::Change;
 use faultless_mm::space::Space;
 
-use crate::alloc::{self, MADV_GUARD_INSTALL};
+use crate::alloc;
 use crate::kernel::call::{pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
@@ -21,9 +21,11 @@ use crate::runtime::inside::aside;
 use crate::runtime::seen;
 use crate::shutdown::limits;
 
-/// Attributes of a range change: tells the engine, if blocks are concerned.
+/// Attributes of a range change: tells the engine, if blocks are concerned. Blocks of the C library's keep them when
+/// they grow, and stay its own.
 pub fn note(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
+    alloc::note_beside(span);
     if engine::touches(span) {
         tell(|space| space.taint(span));
     }
@@ -47,14 +49,6 @@ fn tell(f: impl FnOnce(&Space<Linux>)) {
     }
 }
 
-/// The same of an attribute that the C library's blocks keep when they grow.
-fn note_lasting(addr: *const c_void, bytes: usize) {
-    if !engine::touches(pages(addr as usize, bytes)) {
-        alloc::note_beside();
-    }
-    note(addr, bytes);
-}
-
 /// Before something else comes to lie over all of a range, or nothing.
 pub fn give_up(addr: *const c_void, bytes: usize) {
     let span = pages(addr as usize, bytes);
@@ -68,11 +62,11 @@ pub fn give_up(addr: *const c_void, bytes: usize) {
 }
 
 macro_rules! changes {
-    ($($name:ident, $note:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
+    ($($name:ident, $call:ident($addr:ident, $bytes:ident $(, $arg:ident: $type:ty)*);)+) => { $(
         #[doc = concat!("As ", stringify!($name), "(2).")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($addr: *mut c_void, $bytes: usize $(, $arg: $type)*) -> i32 {
-            $note($addr, $bytes);
+            note($addr, $bytes);
             let mut args = [0; 6];
             args.iter_mut().zip([$addr as usize, $bytes $(, $arg as usize)*]).for_each(|(to, from)| *to = from);
             // SAFETY: the caller's promise.
@@ -82,10 +76,10 @@ macro_rules! changes {
 }
 
 changes! {
-    mprotect, note, Mprotect(addr, bytes, prot: i32);
-    mlock, note_lasting, Mlock(addr, bytes);
-    mlock2, note_lasting, Mlock2(addr, bytes, flags: u32);
-    munlock, note, Munlock(addr, bytes);
+    mprotect, Mprotect(addr, bytes, prot: i32);
+    mlock, Mlock(addr, bytes);
+    mlock2, Mlock2(addr, bytes, flags: u32);
+    munlock, Munlock(addr, bytes);
 }
 
 /// As mseal(2), which C libraries have since 2.41.
@@ -166,6 +160,11 @@ pub fn before_pkey(addr: *mut c_void, bytes: usize, key: i32) {
     note(addr, bytes);
 }
 
+/// Whether an advice leaves memory with an attribute.
+pub fn lasts(advice: i32) -> bool {
+    matches!(effect(advice), Effect::Taint)
+}
+
 /// The engine's part of an advice, beside the kernel's.
 enum Effect {
     /// Nothing that lasts.
@@ -197,20 +196,20 @@ unsafe fn advised(addr: usize, bytes: usize, advice: i32) -> Answer {
 /// Tells the engine of an advice.
 fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
     let span = pages(addr as usize, bytes);
-    if matches!(advice, libc::MADV_DONTFORK | libc::MADV_WIPEONFORK) || advice == MADV_GUARD_INSTALL as i32 {
-        return note_lasting(addr, bytes);
-    }
     if advice == libc::MADV_NOHUGEPAGE {
         seen::refuse_huge();
+    }
+    if lasts(advice) {
+        // Also where the engine starts later.
+        note(addr, bytes);
     }
     if engine::running().is_none() {
         return;
     }
     files::advised(span, advice);
     match effect(advice) {
-        Effect::Nothing => {}
+        Effect::Nothing | Effect::Taint => {}
         Effect::Populate => before_populate(bytes),
-        Effect::Taint => note(addr, bytes),
         Effect::Change(change) => {
             if let Some(engine) = engine::settled() {
                 if engine::touches(span) {

@@ -11,12 +11,13 @@ use core::mem::MaybeUninit;
 use faultless_base::sys::moves::Unregistered;
 use faultless_base::sys::raw::{self, Answer};
 
+use crate::alloc;
 use crate::kernel::behind::{self, Function};
 use crate::kernel::call::fetch;
 use crate::kernel::call::{answer, pages, size, sound, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::mmap::attributes::note;
+use crate::mmap::attributes::{lasts, note};
 use crate::mmap::{Replacing, gone, replace, unregistered};
 use crate::runtime::engine::{self, Engine};
 use crate::runtime::inside::aside;
@@ -158,7 +159,7 @@ pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregiste
 pub fn before_userfaultfd() {
     let is_first = !seen::watches();
     if is_first {
-        crate::alloc::stop_serving();
+        alloc::stop_serving();
     }
     seen::watch();
     if is_first
@@ -259,15 +260,19 @@ pub unsafe extern "C" fn process_madvise(
     advice: c_int,
     flags: c_uint,
 ) -> isize {
-    before_process_madvise(pieces, n);
+    before_process_madvise(pieces, n, advice);
     let args = [process as usize, pieces as usize, n, advice as usize, flags as usize, 0];
     // SAFETY: the caller's promise.
     size(unsafe { Call::ProcessMadvise.pass_on(args) })
 }
 
 /// Before process_madvise(2), which may be about this process.
-pub fn before_process_madvise(pieces: *const libc::iovec, n: usize) {
+pub fn before_process_madvise(pieces: *const libc::iovec, n: usize, advice: c_int) {
     seen::refuse_huge();
+    if engine::running().is_none() && lasts(advice) {
+        // To read what it is for takes calls, which may be forbidden here.
+        alloc::note_anywhere();
+    }
     each_piece(pieces, n, note);
 }
 
@@ -276,7 +281,7 @@ pub fn before_process_madvise(pieces: *const libc::iovec, n: usize) {
 pub fn before_io_uring() {
     if !seen::references() {
         // The kernel may use a block after it was freed.
-        crate::alloc::stop_serving();
+        alloc::stop_serving();
     }
     seen::refer();
 }
@@ -317,10 +322,10 @@ struct Passed {
 unsafe extern "C" fn before_dlopen(flags: c_int) -> Passed {
     let mut flags = flags;
     if flags & libc::RTLD_DEEPBIND != 0 {
-        if crate::alloc::has_served() {
+        if alloc::has_served() {
             flags &= !libc::RTLD_DEEPBIND;
         } else {
-            crate::alloc::stop_serving();
+            alloc::stop_serving();
         }
     }
     // Older C libraries have it in a library of its own, which may be a part of the program that comes later.
