@@ -2,6 +2,13 @@
 
 mod common;
 
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use common::{Scratch, faultless, is_root, text};
@@ -96,6 +103,105 @@ fn another_user_forges_no_counters() {
     std::fs::write(&file, future).unwrap();
     assert!(!is_shown().0);
     process.kill().unwrap();
+}
+
+/// The files in these directories that were opened while `act` ran.
+fn opened_during(dirs: &[&Path], act: impl FnOnce()) -> Vec<String> {
+    // SAFETY: a new descriptor of this function's, paths that end with zero, and a buffer with its size.
+    unsafe {
+        let events = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+        assert!(events >= 0);
+        let mut events = File::from(OwnedFd::from_raw_fd(events));
+        for dir in dirs {
+            let dir = CString::new(dir.as_os_str().as_bytes()).unwrap();
+            assert!(libc::inotify_add_watch(events.as_raw_fd(), dir.as_ptr(), libc::IN_OPEN) >= 0);
+        }
+        act();
+        let mut bytes = vec![0; 1 << 16];
+        let n = events.read(&mut bytes).unwrap_or(0);
+        let (mut at, mut names) = (0, Vec::new());
+        while at < n {
+            // watch, mask, cookie, length of the name
+            let word = |i: usize| u32::from_ne_bytes(bytes[at + 4 * i..at + 4 * i + 4].try_into().unwrap());
+            let (mask, length) = (word(1), word(3) as usize);
+            let name = text(&bytes[at + 16..at + 16 + length]).trim_end_matches('\0').to_owned();
+            names.extend((mask & libc::IN_ISDIR == 0).then_some(name));
+            at += 16 + length;
+        }
+        names
+    }
+}
+
+/// To open a terminal, a device or a pipe can do harm: others say where pages are, and what they name is looked at first.
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let scratch = Scratch::new("unopened");
+    let make = |name: &str| {
+        let dir = scratch.0.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        dir
+    };
+    let (named, runtime, elsewhere) = (make("named"), make("runtime"), make("elsewhere"));
+    let sleep = Killed(Command::new("sleep").arg("60").env("FAULTLESS_STATS", &named).spawn().unwrap());
+    let pid = sleep.id().to_string();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace: String = namespace.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
+    // Of a command that has ended: the next one looks whether its processes have.
+    let left = runtime.join(format!("faultless-1-1-{namespace}-0"));
+    std::fs::create_dir(&left).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, runtime.join(format!("faultless-1-1-{namespace}-1"))).unwrap();
+    std::fs::write(elsewhere.join(&pid), page(sleep.id())).unwrap();
+    for pipe in [named.join(&pid), left.join(&pid)] {
+        assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    }
+    while std::fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let with_runtime = |mut command: Command| command.env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let opened = opened_during(&[&named, &left, &elsewhere], || {
+        with_runtime(faultless(["stat"]));
+        with_runtime(faultless(["stat", "-p", &pid, "--once"]));
+        with_runtime(faultless(["stat", "--openmetrics"]));
+        with_runtime(faultless(["run", "--", "true"]));
+    });
+    assert_eq!(opened, Vec::<String>::new());
+    assert!(elsewhere.join(&pid).exists());
+    // A page is opened, or nothing would be seen here.
+    std::fs::remove_file(named.join(&pid)).unwrap();
+    std::fs::write(named.join(&pid), page(sleep.id())).unwrap();
+    let opened = opened_during(&[&named], || drop(output(&["stat", "-p", &pid, "--once"])));
+    assert!(opened.contains(&pid), "{opened:?}");
+}
+
+/// A process may name any file: one that is not its user's counts only where the process has it mapped.
+#[test]
+fn a_process_cannot_stand_for_another() {
+    let scratch = Scratch::new("stands");
+    let mut sleep = Command::new("sleep");
+    sleep.arg("60").env("FAULTLESS_STATS", &scratch.0);
+    let user = if is_root() { 65534 } else { rustix::process::getuid().as_raw() };
+    let sleep = Killed(sleep.uid(user).spawn().unwrap());
+    let (pid, file) = (sleep.id().to_string(), scratch.0.join(sleep.id().to_string()));
+    while std::fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let is_shown = || {
+        let (one, all) = (output(&["stat", "-p", &pid, "--once"]), output(&["stat"]));
+        assert!(one.status.success() || text(&one.stderr).contains("belongs to another"), "{}", text(&one.stderr));
+        [one.status.success(), text(&all.stdout).contains(&format!("{pid} "))]
+    };
+    let write = |of: u32, owner: u32| {
+        std::fs::write(&file, page(of)).unwrap();
+        std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+    };
+    write(sleep.id(), user);
+    assert_eq!(is_shown(), [true; 2], "its own");
+    write(sleep.id() + 1, user);
+    assert_eq!(is_shown(), [false; 2], "the page of another process");
+    if user != rustix::process::getuid().as_raw() {
+        write(sleep.id(), 0);
+        assert_eq!(is_shown(), [false; 2], "a page of root's");
+    }
 }
 
 #[test]
