@@ -5,7 +5,6 @@ mod common;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -140,8 +139,8 @@ fn a_listener_that_does_not_answer_is_told() {
     let scratch = Scratch::new("silent");
     let path = scratch.0.join("metrics");
     let listener = UnixListener::bind(&path).unwrap();
-    // SAFETY: a descriptor that is open. The next connection fills the queue.
-    assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+    // The next connection fills the queue.
+    rustix::net::listen(&listener, 0).unwrap();
     let _waits = UnixStream::connect(&path).unwrap();
     let name = path.to_str().unwrap();
     let out = faultless(["stat", "--openmetrics", "--listen", name]).output().unwrap();
@@ -165,7 +164,7 @@ fn a_socket_that_cannot_be_asked_is_told() {
     says(&mut faultless(args), "something else is there");
     drop((datagrams, std::fs::remove_file(&path)));
     drop(UnixListener::bind(&path).unwrap());
-    std::fs::set_permissions(&path, Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
     // Root may ask anything: another user may not.
     let copy = scratch.0.join("faultless");
     std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();

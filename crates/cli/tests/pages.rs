@@ -2,11 +2,7 @@
 
 mod common;
 
-use std::ffi::CString;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -15,6 +11,7 @@ use common::{Scratch, faultless, is_root, text};
 use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::Killed;
 use faultless_testkit::limit::limit;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
 
 fn output(args: &[&str]) -> Output {
@@ -107,29 +104,18 @@ fn another_user_forges_no_counters() {
 
 /// The files in these directories that were opened while `act` ran.
 fn opened_during(dirs: &[&Path], act: impl FnOnce()) -> Vec<String> {
-    // SAFETY: a new descriptor of this function's, paths that end with zero, and a buffer with its size.
-    unsafe {
-        let events = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
-        assert!(events >= 0);
-        let mut events = File::from(OwnedFd::from_raw_fd(events));
-        for dir in dirs {
-            let dir = CString::new(dir.as_os_str().as_bytes()).unwrap();
-            assert!(libc::inotify_add_watch(events.as_raw_fd(), dir.as_ptr(), libc::IN_OPEN) >= 0);
-        }
-        act();
-        let mut bytes = vec![0; 1 << 16];
-        let n = events.read(&mut bytes).unwrap_or(0);
-        let (mut at, mut names) = (0, Vec::new());
-        while at < n {
-            // watch, mask, cookie, length of the name
-            let word = |i: usize| u32::from_ne_bytes(bytes[at + 4 * i..at + 4 * i + 4].try_into().unwrap());
-            let (mask, length) = (word(1), word(3) as usize);
-            let name = text(&bytes[at + 16..at + 16 + length]).trim_end_matches('\0').to_owned();
-            names.extend((mask & libc::IN_ISDIR == 0).then_some(name));
-            at += 16 + length;
-        }
-        names
+    let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    for dir in dirs {
+        inotify::add_watch(&events, *dir, WatchFlags::OPEN).unwrap();
     }
+    act();
+    let mut room = [MaybeUninit::uninit(); 1 << 12];
+    let (mut events, mut names) = (inotify::Reader::new(&events, &mut room), Vec::new());
+    // Directories are listed, without a name here.
+    while let Ok(event) = events.next() {
+        names.extend(event.file_name().map(|name| name.to_str().unwrap().to_owned()));
+    }
+    names
 }
 
 /// To open a terminal, a device or a pipe can do harm: others say where pages are, and what they name is looked at first.

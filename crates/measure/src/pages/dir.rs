@@ -16,6 +16,7 @@ use std::time::SystemTime;
 use faultless_base::sys::page_file;
 use faultless_page::layout::Page;
 
+use super::owner::Owner;
 use super::process::{self, Nested, Process};
 use super::{Counters, Folded, Source, variable};
 
@@ -81,55 +82,6 @@ fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
     dirs.filter_map(|entry| Some((maker(entry.file_name().to_str()?, here)?, entry.path()))).collect()
 }
 
-/// The process that a page is of, by the page's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Owner {
-    /// Its number.
-    number: u32,
-    /// Where it has that number; `None`: in the PID namespace of the directory.
-    namespace: Option<u64>,
-}
-
-impl Owner {
-    fn parse(name: &str) -> Option<Self> {
-        let (number, namespace) = match name.split_once('.') {
-            None => (name, None),
-            Some((number, namespace)) => (number, Some(namespace.parse().ok()?)),
-        };
-        Some(Self { number: number.parse().ok()?, namespace })
-    }
-
-    /// The processes that may be it, by their numbers here.
-    fn processes(self, nested: &[Nested]) -> impl Iterator<Item = u32> {
-        let is = move |other: &&Nested| {
-            other.number == self.number
-                && other.namespace.is_none_or(|namespace| self.namespace == Some(namespace))
-        };
-        let inside = nested.iter().filter(is).map(|other| other.pid).filter(move |_| self.namespace.is_some());
-        self.namespace.is_none().then_some(self.number).into_iter().chain(inside)
-    }
-
-    /// Whether there is such a process.
-    pub fn is_alive(self, nested: &[Nested]) -> bool {
-        self.processes(nested).any(super::is_alive)
-    }
-
-    /// The processes among which it is, as far as they have to be looked for.
-    pub fn nested(self) -> Vec<Nested> {
-        if self.namespace.is_some() { process::nested() } else { Vec::new() }
-    }
-
-    /// Whether the process that a page is named after may still have it.
-    fn may_have(self, path: &Path, nested: &[Nested]) -> bool {
-        let mut living = self.processes(nested).filter_map(Process::read).peekable();
-        if living.peek().is_none() {
-            return false;
-        }
-        let made = Source::file(path).and_then(|source| source.read()).map(|page| page.start_ns);
-        made.map_or(true, |made| living.any(|process| !process.is_younger_than(made)))
-    }
-}
-
 /// The pages in a directory with their owners, in their order.
 pub fn owned(dir: &Path) -> io::Result<Vec<(Owner, PathBuf)>> {
     let named = |path: PathBuf| Some((Owner::parse(path.file_name()?.to_str()?)?, path));
@@ -140,14 +92,13 @@ pub fn owned(dir: &Path) -> io::Result<Vec<(Owner, PathBuf)>> {
 
 /// The processes among which the owners of these pages are.
 pub fn nested_for(pages: &[(Owner, PathBuf)]) -> Vec<Nested> {
-    pages.iter().find(|(owner, _)| owner.namespace.is_some()).map(|(owner, _)| owner.nested()).unwrap_or_default()
+    pages.iter().find(|(owner, _)| owner.is_elsewhere()).map(|(owner, _)| owner.nested()).unwrap_or_default()
 }
 
 /// The pages in a directory, with the processes that they are named after, in their order; 0 for one of another PID
 /// namespace than the directory's.
 pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let here = |owner: Owner| if owner.namespace.is_none() { owner.number } else { 0 };
-    let mut pages: Vec<_> = owned(dir)?.into_iter().map(|(owner, path)| (here(owner), path)).collect();
+    let mut pages: Vec<_> = owned(dir)?.into_iter().map(|(owner, path)| (owner.here(), path)).collect();
     pages.sort();
     Ok(pages)
 }
@@ -336,14 +287,6 @@ mod tests {
         process.wait().unwrap();
         assert!(stayed && !is_in_use(&path).unwrap());
         std::fs::remove_dir_all(path).unwrap();
-    }
-
-    #[test]
-    fn an_owner_in_another_namespace_is_found_by_both_numbers() {
-        let nested = [(100, 7, Some(67)), (101, 7, Some(68)), (102, 8, Some(67)), (103, 7, None)];
-        let nested = nested.map(|(pid, number, namespace)| Nested { pid, number, namespace });
-        let of = |name: &str| Owner::parse(name).unwrap().processes(&nested).collect::<Vec<_>>();
-        assert_eq!([of("7.67"), of("7.69"), of("9.67"), of("7")], [vec![100, 103], vec![103], vec![], vec![7]]);
     }
 
     #[test]

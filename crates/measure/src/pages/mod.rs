@@ -5,6 +5,7 @@ pub mod find;
 mod folded;
 mod maps;
 mod open;
+mod owner;
 pub mod process;
 pub mod regions;
 pub mod segment;
