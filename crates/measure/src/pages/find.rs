@@ -190,7 +190,7 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
         _ => [pid.to_string(), pid.to_string()],
     };
     let [first, second] = name.map(|name| dir.join(name));
-    Ok(Some(if first.exists() { first } else { second }))
+    Ok(Some(if first.symlink_metadata().is_ok() { first } else { second }))
 }
 
 /// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.

@@ -19,7 +19,7 @@ pub struct Looked {
 }
 
 impl Looked {
-    /// The file of that name. `None`: it is something else. No link is followed at the end of the path.
+    /// The file with this name. `None`: it is something else. No link is followed at the end of the path.
     pub fn at(path: &Path) -> io::Result<Option<Self>> {
         let held = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)?;
         let about = held.metadata()?;
