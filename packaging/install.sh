@@ -5,19 +5,25 @@
 #   ./install.sh --remove [PREFIX]
 set -eu
 
+usage() {
+    echo "usage: install.sh [--remove] [PREFIX]" >&2
+    exit 2
+}
+
 remove=no
 if [ "${1-}" = --remove ]; then
     remove=yes
     shift
 fi
-case "${1-}" in
--*)
-    echo "usage: install.sh [--remove] [PREFIX]" >&2
-    exit 2
-    ;;
+[ $# -le 1 ] || usage
+prefix=${1-/usr/local}
+case $prefix in
+-* | "") usage ;;
+/*) ;;
+# A relative one is below the directory of the caller.
+*) prefix=$(pwd)/$prefix ;;
 esac
-prefix=${1:-/usr/local}
-cd "$(dirname "$0")"
+CDPATH="" cd -- "$(dirname -- "$0")"
 
 find bin lib share -type f | while IFS= read -r file; do
     if [ "$remove" = yes ]; then

@@ -70,6 +70,19 @@ impl Request {
     }
 }
 
+/// One request for each knob. Of several values the last counts, as in `run`; what is changed is shown anyway.
+fn once_each(requests: Vec<Request>) -> Vec<Request> {
+    let mut each: Vec<Request> = Vec::new();
+    for request in requests {
+        match each.iter_mut().find(|known| known.knob() == request.knob()) {
+            Some(known) if matches!(request, Request::Change(_)) => *known = request,
+            Some(_) => {}
+            None => each.push(request),
+        }
+    }
+    each
+}
+
 /// Reads and changes.
 pub fn main(args: &Args) -> ExitCode {
     let mut requests = Vec::new();
@@ -82,6 +95,7 @@ pub fn main(args: &Args) -> ExitCode {
             }
         }
     }
+    let mut requests = once_each(requests);
     if requests.is_empty() {
         let all = Knob::ALL.iter().filter(|knob| args.pid.is_none() || is_on_page(**knob));
         requests = all.map(|knob| Request::Read(*knob)).collect();
@@ -280,6 +294,18 @@ mod tests {
             assert!(count(&range(declared.kind)) >= 1, "{}", declared.name);
         }
         assert!(text.lines().all(|line| line.len() <= 40), "{text}");
+    }
+
+    #[test]
+    fn the_last_value_of_a_knob_counts() {
+        let words = ["scrub", "budget=1G", "budget", "budget=2G", "scrub=0", "scrub"];
+        let requests = once_each(words.map(|text| Request::new(text).unwrap()).into());
+        let set = |request: &Request| match request {
+            Request::Change(Setting { knob, value }) => (*knob, value.clone()),
+            Request::Read(knob) => (*knob, "read".into()),
+        };
+        let each: Vec<_> = requests.iter().map(set).collect();
+        assert_eq!(each, [(Knob::Scrub, "0".into()), (Knob::Budget, "2G".into())]);
     }
 
     #[test]

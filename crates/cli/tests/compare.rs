@@ -279,3 +279,21 @@ fn programs_that_were_served_are_named() {
     let out = output(["--compare", "1", "--tree", "--", "sh", "-c", &script]);
     assert!(text(&out.stdout).contains("processes that made large requests:"), "{}", text(&out.stdout));
 }
+
+/// The second would write over the first.
+#[test]
+fn two_reports_do_not_go_to_one_file() {
+    let scratch = Scratch::new("reports");
+    let (file, link) = (scratch.0.join("report"), scratch.0.join("link"));
+    std::fs::write(&file, "before").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let (name, link) = (file.to_str().unwrap(), link.to_str().unwrap());
+    for args in [["--json", name, "--export-csv", name], ["--export-csv", name, "--export-markdown", link]] {
+        let mut words = vec!["--compare", "1"];
+        words.extend(args.into_iter().chain(["--", "true"]));
+        let out = output(words);
+        assert_eq!(out.status.code(), Some(125));
+        assert!(text(&out.stderr).contains("cannot hold two reports"), "{}", text(&out.stderr));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "before");
+    }
+}

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Scratch, library, run};
+use common::{Scratch, faultless, library, run, text};
 use serde_json::Value;
 
 /// A command in a PID namespace sees none of the processes outside, and leaves their pages alone.
@@ -52,6 +52,73 @@ fn numbers_of_another_namespace_are_other_processes() {
     assert_eq!((pids, &report["totals"]["malloc_served"]), (vec![&1.into(), &1.into()], &2.into()), "{report}");
 }
 
+/// The next command removes what is left behind; asserts that it does so.
+fn is_removed_by_the_next(runtime: &Scratch) {
+    for _ in 0..200 {
+        next(runtime);
+        if runtime.entries() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the directory is left behind");
+}
+
+fn next(runtime: &Scratch) {
+    common::run(["--", "true"]).env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap();
+}
+
+/// A program that its command does not wait for is watched as before.
+#[test]
+fn a_process_that_outlives_its_command_can_be_watched() {
+    let (runtime, scratch) = (Scratch::new("outlives"), Scratch::new("outlives-pid"));
+    let file = scratch.0.join("pid");
+    let script = format!("dd if=/dev/zero bs=8M count=2 2>/dev/null & echo $! >{}; read line", file.display());
+    let mut command = run(["--", "sh", "-c", &script]);
+    command.env("XDG_RUNTIME_DIR", &runtime.0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut command = command.spawn().unwrap();
+    // The program has its page by now.
+    command.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    drop(command.stdin.take());
+    let output = command.stdout.take();
+    command.wait().unwrap();
+    let pid = std::fs::read_to_string(file).unwrap().trim().to_owned();
+    let said = |args: &[&str]| {
+        let out = faultless(args).env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap();
+        (text(&out.stdout).to_owned(), text(&out.stderr).to_owned())
+    };
+    let (one, why) = said(&["stat", "-p", &pid, "--once", "--json"]);
+    let report: Value = serde_json::from_str(&one).expect(&why);
+    assert_eq!(report["totals"]["malloc_served"], 1, "{report}");
+    assert!(said(&["stat"]).0.contains(&format!("{pid} ")));
+    assert!(said(&["stat", "--openmetrics"]).0.contains(&format!("pid=\"{pid}\"")));
+    assert_eq!(said(&["sysctl", "-p", &pid, "scrub=0"]).0, "scrub = 0\n");
+    next(&runtime);
+    assert_eq!(runtime.entries(), 1, "it is in use");
+    drop(output);
+    is_removed_by_the_next(&runtime);
+}
+
+/// The page of a process in a PID namespace is in use as long as that process goes on.
+#[test]
+fn a_directory_stays_for_a_process_in_a_namespace() {
+    let runtime = Scratch::new("inside");
+    if !Command::new("unshare").args(["-p", "-f", "true"]).status().is_ok_and(|status| status.success()) {
+        faultless_testkit::skip("no PID namespace can be made");
+        return;
+    }
+    let mut command = run(["--", "unshare", "-p", "-f", "dd", "if=/dev/zero", "bs=8M", "count=2"]);
+    command.env("XDG_RUNTIME_DIR", &runtime.0).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut command = command.spawn().unwrap();
+    command.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    command.kill().unwrap();
+    command.wait().unwrap();
+    next(&runtime);
+    assert_eq!(runtime.entries(), 1, "it is in use");
+    drop(command.stdout.take());
+    is_removed_by_the_next(&runtime);
+}
+
 #[test]
 fn a_directory_that_a_killed_command_left_is_removed_by_the_next() {
     let runtime = Scratch::new("left");
@@ -64,13 +131,5 @@ fn a_directory_that_a_killed_command_left_is_removed_by_the_next() {
     assert_eq!(runtime.entries(), 1);
     // The program goes on; it ends when the reader of its output is gone.
     drop(left.stdout.take());
-    for _ in 0..200 {
-        let mut next = common::run(["--", "true"]);
-        next.env("XDG_RUNTIME_DIR", &runtime.0).output().unwrap();
-        if runtime.entries() == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("the directory is left behind");
+    is_removed_by_the_next(&runtime);
 }

@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -78,6 +80,8 @@ fn a_port_answers_what_is_counted_now() {
     assert!(body.contains(&metric) && body.ends_with("# EOF\n"), "{body}");
     let head = ask(connect(), "HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    let head = ask(connect(), "HEAD / HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 404") && head.ends_with("\r\n\r\n"), "no body: {head}");
     let status = |request: &str| ask(connect(), request).split(' ').nth(1).unwrap().to_owned();
     assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), "404");
     assert_eq!(status("POST /metrics HTTP/1.1\r\n\r\n"), "405");
@@ -127,6 +131,48 @@ fn a_socket_is_its_users_alone_and_goes_at_the_end() {
     std::fs::write(&path, "mine").unwrap();
     refused(name, "something else is there");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+}
+
+/// One that takes no connections is waited for by none.
+#[test]
+fn a_listener_that_does_not_answer_is_told() {
+    let scratch = Scratch::new("silent");
+    let path = scratch.0.join("metrics");
+    let listener = UnixListener::bind(&path).unwrap();
+    // The next connection fills the queue.
+    rustix::net::listen(&listener, 0).unwrap();
+    let _waits = UnixStream::connect(&path).unwrap();
+    let name = path.to_str().unwrap();
+    let out = faultless(["stat", "--openmetrics", "--listen", name]).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(text(&out.stderr).contains("another command listens there"), "{}", text(&out.stderr));
+}
+
+/// It is not said that a command listens where that is not known.
+#[test]
+fn a_socket_that_cannot_be_asked_is_told() {
+    let scratch = Scratch::new("unasked");
+    let path = scratch.0.join("metrics");
+    let says = |command: &mut Command, why: &str| {
+        let out = command.output().unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        assert!(text(&out.stderr).contains(why), "{}", text(&out.stderr));
+        assert!(path.exists());
+    };
+    let args = ["stat", "--openmetrics", "--listen", path.to_str().unwrap()];
+    let datagrams = UnixDatagram::bind(&path).unwrap();
+    says(&mut faultless(args), "something else is there");
+    drop((datagrams, std::fs::remove_file(&path)));
+    drop(UnixListener::bind(&path).unwrap());
+    std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
+    // Root may ask anything: another user may not.
+    let copy = scratch.0.join("faultless");
+    std::fs::copy(env!("CARGO_BIN_EXE_faultless"), &copy).unwrap();
+    let mut command = Command::new(copy);
+    if rustix::process::getuid().is_root() {
+        command.uid(65534);
+    }
+    says(command.args(args), "cannot be told: Permission denied");
 }
 
 #[test]

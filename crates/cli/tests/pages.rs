@@ -2,12 +2,16 @@
 
 mod common;
 
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use common::{Scratch, faultless, is_root, text};
 use faultless_page::layout::{MAGIC, Page, TABLES, VERSION};
 use faultless_testkit::Killed;
 use faultless_testkit::limit::limit;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
 
 fn output(args: &[&str]) -> Output {
@@ -96,6 +100,94 @@ fn another_user_forges_no_counters() {
     std::fs::write(&file, future).unwrap();
     assert!(!is_shown().0);
     process.kill().unwrap();
+}
+
+/// The files in these directories that were opened while `act` ran.
+fn opened_during(dirs: &[&Path], act: impl FnOnce()) -> Vec<String> {
+    let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    for dir in dirs {
+        inotify::add_watch(&events, *dir, WatchFlags::OPEN).unwrap();
+    }
+    act();
+    let mut room = [MaybeUninit::uninit(); 1 << 12];
+    let (mut events, mut names) = (inotify::Reader::new(&events, &mut room), Vec::new());
+    // Directories are listed, without a name here.
+    while let Ok(event) = events.next() {
+        names.extend(event.file_name().map(|name| name.to_str().unwrap().to_owned()));
+    }
+    names
+}
+
+/// To open a terminal, a device or a pipe can do harm: others say where pages are, and what they name is looked at first.
+#[test]
+fn what_is_no_file_is_not_opened() {
+    let scratch = Scratch::new("unopened");
+    let make = |name: &str| {
+        let dir = scratch.0.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        dir
+    };
+    let (named, runtime, elsewhere) = (make("named"), make("runtime"), make("elsewhere"));
+    let sleep = Killed(Command::new("sleep").arg("60").env("FAULTLESS_STATS", &named).spawn().unwrap());
+    let pid = sleep.id().to_string();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let namespace: String = namespace.to_str().unwrap().chars().filter(char::is_ascii_digit).collect();
+    // Of a command that has ended: the next one looks whether its processes have.
+    let left = runtime.join(format!("faultless-1-1-{namespace}-0"));
+    std::fs::create_dir(&left).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, runtime.join(format!("faultless-1-1-{namespace}-1"))).unwrap();
+    std::fs::write(elsewhere.join(&pid), page(sleep.id())).unwrap();
+    for pipe in [named.join(&pid), left.join(&pid)] {
+        assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    }
+    while std::fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let with_runtime = |mut command: Command| command.env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let opened = opened_during(&[&named, &left, &elsewhere], || {
+        with_runtime(faultless(["stat"]));
+        with_runtime(faultless(["stat", "-p", &pid, "--once"]));
+        with_runtime(faultless(["stat", "--openmetrics"]));
+        with_runtime(faultless(["run", "--", "true"]));
+    });
+    assert_eq!(opened, Vec::<String>::new());
+    assert!(elsewhere.join(&pid).exists());
+    // A page is opened, or nothing would be seen here.
+    std::fs::remove_file(named.join(&pid)).unwrap();
+    std::fs::write(named.join(&pid), page(sleep.id())).unwrap();
+    let opened = opened_during(&[&named], || drop(output(&["stat", "-p", &pid, "--once"])));
+    assert!(opened.contains(&pid), "{opened:?}");
+}
+
+/// A process may name any file: one that is not its user's counts only where the process has it mapped.
+#[test]
+fn a_process_cannot_stand_for_another() {
+    let scratch = Scratch::new("stands");
+    let mut sleep = Command::new("sleep");
+    sleep.arg("60").env("FAULTLESS_STATS", &scratch.0);
+    let user = if is_root() { 65534 } else { rustix::process::getuid().as_raw() };
+    let sleep = Killed(sleep.uid(user).spawn().unwrap());
+    let (pid, file) = (sleep.id().to_string(), scratch.0.join(sleep.id().to_string()));
+    while std::fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty() {
+        std::thread::yield_now();
+    }
+    let is_shown = || {
+        let (one, all) = (output(&["stat", "-p", &pid, "--once"]), output(&["stat"]));
+        assert!(one.status.success() || text(&one.stderr).contains("belongs to another"), "{}", text(&one.stderr));
+        [one.status.success(), text(&all.stdout).contains(&format!("{pid} "))]
+    };
+    let write = |of: u32, owner: u32| {
+        std::fs::write(&file, page(of)).unwrap();
+        std::os::unix::fs::chown(&file, Some(owner), None).unwrap();
+    };
+    write(sleep.id(), user);
+    assert_eq!(is_shown(), [true; 2], "its own");
+    write(sleep.id() + 1, user);
+    assert_eq!(is_shown(), [false; 2], "the page of another process");
+    if user != rustix::process::getuid().as_raw() {
+        write(sleep.id(), 0);
+        assert_eq!(is_shown(), [false; 2], "a page of root's");
+    }
 }
 
 #[test]

@@ -113,8 +113,8 @@ fn profiles_are_shown_forgotten_and_carried() {
     let file = file.to_str().unwrap();
     say(&cache, &["profile", "export", file]);
     assert_eq!(say(&cache, &["profile", "export"]), fs::read_to_string(file).unwrap());
-    assert_eq!(say(&cache, &["profile", "forget", "true"]), "forgot 1 profiles\n");
-    assert_eq!(say(&cache, &["profile", "forget"]), "forgot 1 profiles\n");
+    assert_eq!(say(&cache, &["profile", "forget", "true"]), "forgot 1 profile\n");
+    assert_eq!(say(&cache, &["profile", "forget"]), "forgot 1 profile\n");
     assert!(is_covered(&cache, "4096"));
     say(&cache, &["profile", "forget"]);
     assert_eq!(say(&cache, &["profile", "import", file]), "took 2 profiles\n");

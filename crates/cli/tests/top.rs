@@ -154,6 +154,17 @@ fn a_process_is_listed_looked_at_and_its_knobs_are_changed() {
     terminal.wait("it ends", |screen| screen.contains("status 0\n"));
 }
 
+#[test]
+fn a_terminal_may_say_that_it_has_no_end() {
+    if !has_tmux() {
+        return;
+    }
+    let script = "stty rows 65535 columns 65535; $top; echo status $?";
+    let terminal = Terminal::new("top-endless", (80, 24), script);
+    terminal.keys(["q"]);
+    terminal.wait("it ends", |screen| screen.contains("status 0"));
+}
+
 /// What was on the terminal is there again, whatever ends it, and keys are those of the shell.
 #[test]
 fn the_terminal_is_as_it_was_when_it_ends() {

@@ -110,9 +110,9 @@ It ends with `# EOF`. What cannot be read is said on stderr.
 With `--listen 127.0.0.1:PORT` (or another loopback address; port 0 takes any, which it names on stderr) it answers GET
 and HEAD of `/metrics` by HTTP until Ctrl-C or SIGTERM. Every user of the machine can ask a port. With `--listen
 SOCKET`, a path that has a slash, it is a Unix socket that its user alone may open; the socket goes at the end. A
-request that names another host than this machine gets 403 on a port. Up to eight requests are answered at the same
-time, each within five seconds. An example for Grafana is `packaging/examples/grafana.json`: import it, and choose the
-source.
+request that names another host than this machine gets 403 on a port. No answer to a HEAD has a body. Up to eight
+requests are answered at the same time, each within five seconds. An example for Grafana is
+`packaging/examples/grafana.json`: import it, and choose the source.
 
 | metric | type | labels | value |
 |---|---|---|---|
@@ -137,10 +137,12 @@ has the file DIR/PID.NAMESPACE.
 
 The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/dev/shm` or the directory for temporary
 files: the command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command
-removes it at its end. Of processes that have ended it keeps the pages of a thousand, and adds the others up. Where the
-command was killed, the next one in the same PID namespace does, once no process of this tree is left. A page is found
-by its owner alone. Other users may pass through the directory to the file `lost`, of which they change the time when
-they have to count elsewhere. Where neither a file nor a segment can be had, a process counts for itself alone.
+removes it at its end, unless a process still counts in it. So it stays behind when a process outlives the command, or
+when the command is killed. The next command of the same user in the same PID namespace removes it, once no process of
+the tree is left. Of processes that have ended the command keeps the pages of a thousand, and adds the others up. A page
+is found by its owner alone. Other users may pass through the directory to the file `lost`, of which they change the
+time when they have to count elsewhere. Where neither a file nor a segment can be had, a process counts for itself
+alone.
 
 Neither takes a descriptor. A process in another IPC namespace (a container) has to be watched from in there.
 Everything but the knobs is for the process to write. A command that finds another version or other tables says so and

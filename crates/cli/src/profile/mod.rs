@@ -43,6 +43,11 @@ pub enum Command {
     },
 }
 
+/// A number of things, for people.
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn say(text: &str) -> Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("standard output")
 }
@@ -68,7 +73,7 @@ fn run(store: &Store, command: &Command) -> Result<()> {
             };
             let n =
                 store.forget(|entry| programs.is_empty() || entry.is_some_and(|entry| is_named(&entry.key.path)));
-            say(&format!("forgot {n} profiles\n"))
+            say(&format!("forgot {}\n", count(n, "profile")))
         }
         Command::Export { file } => {
             let text = serde_json::to_string_pretty(&store.all())? + "\n";
@@ -80,20 +85,23 @@ fn run(store: &Store, command: &Command) -> Result<()> {
         Command::Import { file } => {
             let all = store::read(file).map_err(anyhow::Error::msg).with_context(|| file.display().to_string())?;
             all.iter().try_for_each(|entry| store.put(entry))?;
-            say(&format!("took {} profiles\n", all.len()))
+            say(&format!("took {}\n", count(all.len(), "profile")))
         }
     }
 }
 
 fn show(store: &Store) -> Result<()> {
     let all = store.all();
-    let mut text = format!("{} profiles in {}\n", all.len(), store.path().display());
+    let mut text = format!("{} in {}\n", count(all.len(), "profile"), store.path().display());
     for entry in all {
         let next = if entry.is_plain() { "plain" } else { "covered" };
         let requests = if entry.is_large { "large requests" } else { "no large request" };
         let peak = size(entry.peak);
         let path: String = faultless_measure::pages::shown(&entry.key.path.to_string_lossy());
-        text += &format!("  {path}  {requests}, peak {peak}, {} covered runs; next: {next}\n", entry.covered);
+        text += &format!(
+            "  {path}  {requests}, peak {peak}, {}; next: {next}\n",
+            count(entry.covered as usize, "covered run")
+        );
     }
     say(&text)
 }

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -110,6 +112,34 @@ impl Bound {
     }
 }
 
+/// Whether a socket of this path is listened to. It waits for no other process: with `EAGAIN` there is a listener that
+/// has not taken earlier connections.
+fn probe(path: &Path) -> io::Result<()> {
+    let name = path.as_os_str().as_bytes();
+    // SAFETY: zero bytes are a value of the structure.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    // A zero ends the name.
+    if name.len() >= address.sun_path.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    address.sun_path.iter_mut().zip(name).for_each(|(to, byte)| *to = *byte as libc::c_char);
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: a new descriptor, which this function alone has; then an address of this size.
+    unsafe {
+        let socket = libc::socket(libc::AF_UNIX, kind, 0);
+        if socket < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let size = size_of_val(&address) as libc::socklen_t;
+        match libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 impl Listener {
     fn new(address: &Address) -> Result<Self> {
         match address {
@@ -121,9 +151,15 @@ impl Listener {
     fn socket(path: &Path) -> Result<Self> {
         match path.symlink_metadata() {
             Ok(file) if !file.file_type().is_socket() => bail!("something else is there"),
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-                _ => bail!("another command listens there"),
+            Ok(_) => match probe(path).map_err(|error| (error.raw_os_error(), error)) {
+                Ok(()) | Err((Some(libc::EAGAIN), _)) => bail!("another command listens there"),
+                Err((Some(libc::ECONNREFUSED), _)) => std::fs::remove_file(path)?,
+                // Its listener has just ended.
+                Err((Some(libc::ENOENT), _)) => {}
+                Err((Some(libc::EPROTOTYPE), _)) => bail!("something else is there"),
+                Err((_, error)) => {
+                    return Err(error).context("whether another command listens there cannot be told");
+                }
             },
             Err(_) => {}
         }
@@ -259,36 +295,47 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Metrics,
-    HeadOfMetrics,
     Nothing(&'static str),
 }
 
+/// What follows the head of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Sent,
+    /// A HEAD asks for the head alone, whatever the answer is.
+    Left,
+}
+
 /// Reads a request; `None`: it is not complete.
-fn asked(bytes: &[u8], of_port: bool) -> Option<Asked> {
+fn asked(bytes: &[u8], of_port: bool) -> Option<(Asked, Body)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return None,
-        Err(_) => return Some(Asked::Nothing("400 Bad Request")),
+        Err(_) => return Some((Asked::Nothing("400 Bad Request"), Body::Sent)),
     }
+    let body = if request.method == Some("HEAD") { Body::Left } else { Body::Sent };
+    Some((wanted(&request, of_port), body))
+}
+
+/// What a complete request is for.
+fn wanted(request: &httparse::Request<'_, '_>, of_port: bool) -> Asked {
     let hosts: Vec<_> = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host")).collect();
     // Which of two counts, others might see otherwise.
     if hosts.len() > 1 {
-        return Some(Asked::Nothing("400 Bad Request"));
+        return Asked::Nothing("400 Bad Request");
     }
     let (named, path) = parts(request.path.unwrap_or_default());
     let named = named.into_iter().map(str::as_bytes).chain(hosts.iter().map(|host| host.value));
     if of_port && !named.into_iter().all(is_own) {
-        return Some(Asked::Nothing("403 Forbidden"));
+        return Asked::Nothing("403 Forbidden");
     }
-    let path = path.split('?').next();
-    Some(match (request.method, path) {
+    match (request.method, path.split('?').next()) {
         (_, path) if path != Some("/metrics") => Asked::Nothing("404 Not Found"),
-        (Some("GET"), _) => Asked::Metrics,
-        (Some("HEAD"), _) => Asked::HeadOfMetrics,
+        (Some("GET" | "HEAD"), _) => Asked::Metrics,
         _ => Asked::Nothing("405 Method Not Allowed"),
-    })
+    }
 }
 
 /// The host in what is asked for, if it is in the absolute form, as proxies send it; and the rest.
@@ -322,12 +369,12 @@ fn answer(stream: &mut dyn Stream, source: &Source, has_sent: &AtomicBool) -> io
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { stream.set_timeout(left) }
     };
     let mut bytes = Vec::new();
-    let asked = loop {
+    let (asked, body) = loop {
         if let Some(asked) = asked(&bytes, source.of_port) {
             break asked;
         }
         if bytes.len() >= REQUEST {
-            break Asked::Nothing("431 Request Header Fields Too Large");
+            break (Asked::Nothing("431 Request Header Fields Too Large"), Body::Sent);
         }
         hurry(stream)?;
         let mut part = [0; 1024];
@@ -340,7 +387,7 @@ fn answer(stream: &mut dyn Stream, source: &Source, has_sent: &AtomicBool) -> io
         }
     };
     let (status, kind, text) = match asked {
-        Asked::Metrics | Asked::HeadOfMetrics => ("200 OK", TYPE, source.text()),
+        Asked::Metrics => ("200 OK", TYPE, source.text()),
         Asked::Nothing(status) => (status, "text/plain", format!("{status}: GET /metrics is all there is\n")),
     };
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
@@ -348,8 +395,7 @@ fn answer(stream: &mut dyn Stream, source: &Source, has_sent: &AtomicBool) -> io
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n"
     );
-    let body = if asked == Asked::HeadOfMetrics { "" } else { &text };
-    let all = head + body;
+    let all = if body == Body::Left { head } else { head + &text };
     let mut rest = all.as_bytes();
     while !rest.is_empty() {
         hurry(stream)?;
@@ -375,6 +421,12 @@ fn answer(stream: &mut dyn Stream, source: &Source, has_sent: &AtomicBool) -> io
 mod tests {
     use super::*;
 
+    const METRICS: Option<(Asked, Body)> = Some((Asked::Metrics, Body::Sent));
+
+    fn nothing(status: &'static str) -> Option<(Asked, Body)> {
+        Some((Asked::Nothing(status), Body::Sent))
+    }
+
     #[test]
     fn only_this_machine_is_listened_to() {
         assert_eq!(address("./x"), Ok(Address::Socket("./x".into())));
@@ -387,26 +439,27 @@ mod tests {
     #[test]
     fn a_request_is_for_metrics_or_for_nothing() {
         let get = |line: &str| asked(format!("{line}\r\nHost: 127.0.0.1:9464\r\n\r\n").as_bytes(), true);
-        assert_eq!(get("GET /metrics HTTP/1.1"), Some(Asked::Metrics));
-        assert_eq!(get("GET /metrics?a=b HTTP/1.0"), Some(Asked::Metrics));
-        assert_eq!(get("HEAD /metrics HTTP/1.1"), Some(Asked::HeadOfMetrics));
-        let nothing = |line: &str| match get(line) {
-            Some(Asked::Nothing(status)) => status[..3].parse().unwrap(),
+        assert_eq!(get("GET /metrics HTTP/1.1"), METRICS);
+        assert_eq!(get("GET /metrics?a=b HTTP/1.0"), METRICS);
+        assert_eq!(get("HEAD /metrics HTTP/1.1"), Some((Asked::Metrics, Body::Left)));
+        let status = |line: &str| match get(line) {
+            Some((Asked::Nothing(status), Body::Sent)) => status[..3].parse().unwrap(),
             _ => 0,
         };
+        assert_eq!(get("HEAD / HTTP/1.1"), Some((Asked::Nothing("404 Not Found"), Body::Left)));
         let lines = ["GET / HTTP/1.1", "GET /metrics/x HTTP/1.1", "POST /metrics HTTP/1.1", "\0\u{1}"];
-        assert_eq!(lines.map(nothing), [404, 404, 405, 400]);
+        assert_eq!(lines.map(status), [404, 404, 405, 400]);
         assert_eq!(asked(b"GET /metr", true), None);
         let host = |name: &str, of_port| {
             asked(format!("GET /metrics HTTP/1.1\r\nHost: {name}\r\n\r\n").as_bytes(), of_port)
         };
-        assert_eq!(host("evil.example:9464", true), Some(Asked::Nothing("403 Forbidden")));
-        assert_eq!(host("evil.example", false), Some(Asked::Metrics));
+        assert_eq!(host("evil.example:9464", true), nothing("403 Forbidden"));
+        assert_eq!(host("evil.example", false), METRICS);
         for name in ["localhost", "LocalHost:1", "[::1]:9464", "::1", "127.0.0.2"] {
-            assert_eq!(host(name, true), Some(Asked::Metrics), "{name}");
+            assert_eq!(host(name, true), METRICS, "{name}");
         }
         let two = host("localhost\r\nHost: localhost", false);
-        assert_eq!(two, Some(Asked::Nothing("400 Bad Request")));
+        assert_eq!(two, nothing("400 Bad Request"));
     }
 
     #[test]
@@ -415,11 +468,11 @@ mod tests {
             asked(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(), true)
         };
         for target in ["http://localhost:9464/metrics", "HTTP://127.0.0.1/metrics?a=b"] {
-            assert_eq!(get(target, "localhost"), Some(Asked::Metrics), "{target}");
+            assert_eq!(get(target, "localhost"), METRICS, "{target}");
         }
-        let refused = Some(Asked::Nothing("403 Forbidden"));
+        let refused = nothing("403 Forbidden");
         assert_eq!(get("http://evil.example/metrics", "localhost"), refused);
         assert_eq!(get("http://localhost/metrics", "evil.example"), refused);
-        assert_eq!(get("http://localhost", "localhost"), Some(Asked::Nothing("404 Not Found")));
+        assert_eq!(get("http://localhost", "localhost"), nothing("404 Not Found"));
     }
 }

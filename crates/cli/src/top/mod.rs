@@ -29,6 +29,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ratatui::crossterm::event::{Event, KeyEventKind};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{self, EnterAlternateScreen};
+use ratatui::layout::{Rect, Size};
+use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
 
 use crate::limits;
 use crate::run::complain;
@@ -79,6 +83,29 @@ fn check_terminal() -> Result<()> {
     }
 }
 
+/// The most columns and lines that are drawn on: more than any screen has. Each cell takes memory, and a terminal may
+/// say that it has 65535 times 65535.
+const MOST: (u16, u16) = (1000, 500);
+
+/// Of a terminal of this size, the part that is drawn on.
+fn part(size: Size) -> Rect {
+    Rect::new(0, 0, size.width.min(MOST.0), size.height.min(MOST.1))
+}
+
+/// The part of the terminal that is drawn on now.
+fn area() -> Rect {
+    let (width, height) = terminal::size().unwrap_or((80, 24));
+    part(Size { width, height })
+}
+
+/// Takes the terminal, and draws on this part of it.
+fn start(area: Rect) -> io::Result<DefaultTerminal> {
+    let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+    let terminal = ratatui::try_init_with_options(options)?;
+    execute!(io::stdout(), EnterAlternateScreen)?;
+    Ok(terminal)
+}
+
 /// Until the user ends it.
 fn show(args: Args) -> Result<()> {
     check_terminal()?;
@@ -95,11 +122,15 @@ fn show(args: Args) -> Result<()> {
     let is_new = Arc::new(AtomicBool::new(false));
     signals::follow(Arc::clone(&drawing), Arc::clone(&is_new))?;
     // Its end would write to a terminal that may have gone, and abort when that fails: `restore` does what it is for.
-    let mut terminal = ManuallyDrop::new(ratatui::try_init().context("cannot draw on the terminal")?);
+    let mut terminal = ManuallyDrop::new(start(area()).context("cannot draw on the terminal")?);
+    let mut drawn_on = area();
     let ended = loop {
         let drawn = {
             let _drawing = drawing.lock();
-            let cleared = if is_new.swap(false, Ordering::Relaxed) { terminal.clear() } else { Ok(()) };
+            let now = area();
+            let is_changed = is_new.swap(false, Ordering::Relaxed) || now != drawn_on;
+            drawn_on = now;
+            let cleared = if is_changed { terminal.resize(now) } else { Ok(()) };
             cleared.and_then(|()| terminal.draw(|frame| app.draw(frame)).map(|_| ()))
         };
         let wait = next.saturating_duration_since(Instant::now());
@@ -124,6 +155,18 @@ fn show(args: Args) -> Result<()> {
     std::mem::forget(drawing.lock());
     let restored = signals::restore();
     ended.and(restored).context("the terminal")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_without_end_is_drawn_on_in_part() {
+        let size = |width, height| part(Size { width, height });
+        assert_eq!(size(80, 24), Rect::new(0, 0, 80, 24));
+        assert_eq!(size(u16::MAX, u16::MAX), Rect::new(0, 0, MOST.0, MOST.1));
+    }
 }
 
 /// Rows, and screens as text, for tests.

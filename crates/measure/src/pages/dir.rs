@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -16,7 +16,8 @@ use std::time::SystemTime;
 use faultless_base::sys::page_file;
 use faultless_page::layout::Page;
 
-use super::process::{self, Process};
+use super::owner::Owner;
+use super::process::{self, Nested, Process};
 use super::{Counters, Folded, Source, variable};
 
 /// The longest name of a page: a slash, a process, a dot, and a namespace.
@@ -24,7 +25,7 @@ const PAGE_NAME: usize = 1 + 10 + 1 + 20;
 /// The file that a process touches that has its page elsewhere.
 const LOST: &str = "lost";
 
-/// A directory for counters pages, removed when dropped.
+/// A directory for counters pages, removed when dropped, or later if a process still counts in it.
 pub struct Dir {
     path: PathBuf,
     folded: RefCell<Folded>,
@@ -62,13 +63,13 @@ pub fn of(maker: u32) -> Option<PathBuf> {
     let maker = Process::read(maker)?;
     let theirs = places(|name| variable(maker.pid, name).ok()?).collect();
     let user = process::user(maker.pid);
-    let is_its = |(process, dir): &(Process, PathBuf)| *process == maker && may_be_of(dir, user);
+    let is_its = |(process, dir): &(Process, PathBuf)| *process == maker && user.is_some() && user_of(dir) == user;
     all().into_iter().chain(made_in(theirs)).find(is_its).map(|(_, dir)| dir)
 }
 
-/// Whether a page in this directory may be that of a process with the rights of `user`.
-pub fn may_be_of(dir: &Path, user: Option<u32>) -> bool {
-    dir.metadata().is_ok_and(|about| about.is_dir() && process::may_be_of(about.uid(), user))
+/// The owner of a directory. `None`: it is none, or a link to one.
+pub fn user_of(dir: &Path) -> Option<u32> {
+    dir.symlink_metadata().ok().filter(Metadata::is_dir).map(|about| about.uid())
 }
 
 fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
@@ -76,37 +77,47 @@ fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
     places.sort();
     places.dedup();
     let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
-    entries.filter_map(|entry| Some((maker(entry.file_name().to_str()?, here)?, entry.path()))).collect()
+    // Not what a link leads to.
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.filter_map(|entry| Some((maker(entry.file_name().to_str()?, here)?, entry.path()))).collect()
 }
 
-/// The pages in a directory, with the processes that they are named after, in their order; 0 for one of another PID
-/// namespace than the directory's.
-pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
-    let named = |path: PathBuf| Some((owner(path.file_name()?.to_str()?)?, path));
+/// The pages in a directory with their owners, in their order.
+pub fn owned(dir: &Path) -> io::Result<Vec<(Owner, PathBuf)>> {
+    let named = |path: PathBuf| Some((Owner::parse(path.file_name()?.to_str()?)?, path));
     let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(|entry| named(entry.path())).collect();
     pages.sort();
     Ok(pages)
 }
 
-/// The process that a page of this name is of.
-fn owner(name: &str) -> Option<u32> {
-    match name.split_once('.') {
-        None => name.parse().ok(),
-        Some((pid, namespace)) => pid.parse::<u32>().ok().zip(namespace.parse::<u64>().ok()).map(|_| 0),
-    }
+/// The processes among which the owners of these pages are.
+pub fn nested_for(pages: &[(Owner, PathBuf)]) -> Vec<Nested> {
+    pages.iter().find(|(owner, _)| owner.is_elsewhere()).map(|(owner, _)| owner.nested()).unwrap_or_default()
 }
 
-/// Whether the process that a page is named after may still have it.
-fn is_in_use(pid: u32, path: &Path) -> bool {
-    let made = Source::file(path).and_then(|source| source.read()).map(|page| page.start_ns);
-    Process::read(pid).is_some_and(|process| made.map_or(true, |made| !process.is_younger_than(made)))
+/// The pages in a directory, with the processes that they are named after, in their order; 0 for one of another PID
+/// namespace than the directory's.
+pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+    let mut pages: Vec<_> = owned(dir)?.into_iter().map(|(owner, path)| (owner.here(), path)).collect();
+    pages.sort();
+    Ok(pages)
 }
 
-/// Removes directories of makers that were killed, as soon as none of their processes is left. A page whose process
-/// goes on elsewhere is memory until that ends.
+/// Whether a process goes on that counts in this directory.
+fn is_in_use(dir: &Path) -> io::Result<bool> {
+    let pages = owned(dir)?;
+    let nested = nested_for(&pages);
+    Ok(pages.iter().any(|(owner, path)| owner.may_have(path, &nested)))
+}
+
+/// Removes this user's directories of makers that have ended, as soon as none of their processes is left. What other
+/// users put there is not looked into. A page whose process goes on elsewhere is memory until that ends.
 fn sweep() {
-    for (_, dir) in all().into_iter().filter(|(maker, _)| !maker.runs()) {
-        if pages(&dir).is_ok_and(|pages| !pages.iter().any(|(pid, path)| is_in_use(*pid, path))) {
+    // SAFETY: no arguments.
+    let user = unsafe { libc::geteuid() };
+    let is_left = |(maker, dir): &(Process, PathBuf)| !maker.runs() && user_of(dir) == Some(user);
+    for (_, dir) in all().into_iter().filter(is_left) {
+        if is_in_use(&dir).is_ok_and(|is| !is) {
             let _ = std::fs::remove_dir_all(dir);
         }
     }
@@ -223,7 +234,10 @@ impl Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        // A process that outlives the command can still be watched: a later command's `sweep` removes its page.
+        if !is_in_use(&self.path).unwrap_or(false) {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -246,16 +260,45 @@ mod tests {
             of(std::process::id()).and_then(|dir| dir.parent().map(Path::to_owned)).as_deref(),
             path.parent()
         );
-        std::fs::write(path.join("42"), page()).unwrap();
-        std::fs::write(path.join("43"), b"something else").unwrap();
+        std::fs::write(path.join("4000000042"), page()).unwrap();
+        std::fs::write(path.join("4000000043"), b"something else").unwrap();
         let (pages, wrong) = dir.read().unwrap();
         assert_eq!(pages, [Counters::parse(&page()).unwrap()]);
         assert_eq!(wrong.len(), 1);
-        assert!(wrong[0].contains("/43: is not a counters page"), "{wrong:?}");
+        assert!(wrong[0].contains("/4000000043: is not a counters page"), "{wrong:?}");
         File::open(path.join(LOST)).unwrap().set_modified(SystemTime::now()).unwrap();
         assert!(dir.has_lost());
         drop(dir);
         assert!(!path.exists());
+    }
+
+    /// It can be watched further, and the next command looks whether it has ended.
+    #[test]
+    fn a_directory_stays_while_a_process_counts_in_it() {
+        let dir = Dir::create().unwrap();
+        let path = dir.path().to_owned();
+        let mut process = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut bytes = page();
+        bytes[40..48].copy_from_slice(&faultless_base::sys::raw::boot_ns().to_ne_bytes());
+        std::fs::write(path.join(process.id().to_string()), bytes).unwrap();
+        drop(dir);
+        let stayed = path.exists();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(stayed && !is_in_use(&path).unwrap());
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_no_directory_of_a_command() {
+        let place = tempfile::tempdir().unwrap();
+        let (here, to) = (process::namespace().unwrap(), tempfile::tempdir().unwrap());
+        let name = |number| place.path().join(format!("faultless-12-345-{here}-{number}"));
+        std::fs::create_dir(name(0)).unwrap();
+        std::os::unix::fs::symlink(to.path(), name(1)).unwrap();
+        let found: Vec<_> = made_in(vec![place.path().to_owned()]).into_iter().map(|(_, dir)| dir).collect();
+        assert_eq!((found, user_of(&name(1))), (vec![name(0)], None));
+        assert!(user_of(&name(0)).is_some());
     }
 
     /// A number that is taken again, and one of another namespace, are other processes.
@@ -301,7 +344,7 @@ mod tests {
                 prop_assert_eq!((&rest[..3], rest.len()), (&[found.pid.into(), found.started, 67][..], 4));
             }
             let digits = |text: &str| text.strip_prefix('+').unwrap_or(text).bytes().all(|b| b.is_ascii_digit());
-            prop_assert!(owner(&name).is_none() || name.split('.').all(digits));
+            prop_assert!(Owner::parse(&name).is_none() || name.split('.').all(digits));
         }
     }
 }

@@ -5,14 +5,16 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use faultless_base::sys::raw::boot_ns;
 use faultless_page::knobs::Knob;
 
+use super::open::Looked;
 use super::process::{self, Process, Stat};
-use super::{Counters, PageError, Source, dir, is_alive, segment, variable};
+use super::{Counters, PageError, Source, dir, is_alive, maps, segment, variable};
 
 /// A covered process.
 #[derive(Debug)]
@@ -38,17 +40,29 @@ impl Covered {
         Ok(Self { pid, name, started, source: Some(source), path: None, last })
     }
 
-    fn in_file(pid: u32, path: PathBuf) -> Result<Self, PageError> {
+    /// In a directory of the user `user`: files of others are none of its.
+    fn in_file(pid: u32, path: PathBuf, user: u32) -> Result<Self, PageError> {
         // Before the file is open: its descriptor may be the last one.
         let stat = Stat::find(pid).map_err(PageError::Read)?;
         let has_ended = pid != 0 && stat.is_none();
-        let mut found = Self::new(pid, stat, Source::file(&path)?)?;
+        let mut found = Self::new(pid, stat, Source::file_if(&path, |about| about.uid() == user)?)?;
         if has_ended {
             found.source = None;
         }
         // One of another PID namespace has its number as it knows it.
         let pid = if pid == 0 { found.last.pid } else { pid };
         Ok(Self { pid, path: Some(path), ..found })
+    }
+
+    /// In a file that the process `pid` names, or that is named after it.
+    fn in_file_of(pid: u32, path: PathBuf, stat: Option<Stat>) -> Result<Self, PageError> {
+        let found = Self::new(pid, stat, Source::file_of(&path, pid)?)?;
+        // As the process knows it: in a PID namespace of its own it has another number.
+        let own = process::inside(pid).map_or(pid, |(_, number)| number);
+        match found.last.pid == own {
+            true => Ok(Self { path: Some(path), ..found }),
+            false => Err(PageError::NotIts),
+        }
     }
 
     fn begins_later(&self) -> bool {
@@ -68,11 +82,10 @@ impl Covered {
     /// Whether the program that runs in the process has the page now: not after it was replaced by one without a page of
     /// its own. `None`: that cannot be told.
     pub fn listens(&self) -> Option<bool> {
-        let maps = std::fs::read(format!("/proc/{}/maps", self.pid)).ok().filter(|maps| !maps.is_empty())?;
-        let maps = String::from_utf8_lossy(&maps);
+        let maps = maps::of(self.pid)?;
         match (self.source.as_ref()?, &self.path) {
-            (Source::Segment(held), _) => Some(has_segment(&maps, held.id)),
-            (Source::File(_), Some(path)) => has_file(&maps, path),
+            (Source::Segment(held), _) => Some(maps::has_segment(&maps, held.id)),
+            (Source::File(file), Some(path)) => Some(maps::has_page(&maps, &file.metadata().ok()?, path)),
             (Source::File(_), None) => None,
         }
     }
@@ -117,28 +130,6 @@ impl Covered {
     pub fn age(&self) -> f64 {
         boot_ns().saturating_sub(self.last.start_ns) as f64 / 1e9
     }
-}
-
-/// The lines of `/proc/PID/maps`, without what the kernel says of files that are gone.
-fn areas(maps: &str) -> impl Iterator<Item = &str> {
-    maps.lines().map(|line| line.strip_suffix(" (deleted)").unwrap_or(line))
-}
-
-/// Whether this segment of shared memory is among the areas.
-fn has_segment(maps: &str, id: i32) -> bool {
-    let number = id.to_string();
-    // address rights offset device number name
-    let is =
-        |line: &str| line.ends_with("/SYSV00000000") && line.split_whitespace().nth(4) == Some(number.as_str());
-    areas(maps).any(is)
-}
-
-/// Whether this file is: by its name and that of its directory, since the process may have another root directory.
-fn has_file(maps: &str, path: &Path) -> Option<bool> {
-    let mut parts = path.iter().rev().map(|part| part.to_string_lossy());
-    let (name, dir) = (parts.next()?, parts.next()?);
-    let end = format!("/{dir}/{name}");
-    Some(areas(maps).any(|line| line.ends_with(&end)))
 }
 
 /// Why a process has no page to be found.
@@ -200,7 +191,7 @@ fn named(pid: u32) -> io::Result<Option<PathBuf>> {
         _ => [pid.to_string(), pid.to_string()],
     };
     let [first, second] = name.map(|name| dir.join(name));
-    Ok(Some(if first.exists() { first } else { second }))
+    Ok(Some(if first.symlink_metadata().is_ok() { first } else { second }))
 }
 
 /// The segment of a process, if it has one: the newest, as a program before it may have left one to its children.
@@ -209,8 +200,9 @@ fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     let found = listed
         .map(|listed| Source::segment_of(&listed).and_then(|source| Covered::new(pid, Stat::read(pid), source)));
     // A segment of another process is no page of this process.
-    let pages = found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::Unfinished)));
-    let pages = pages.filter(|page| !page.as_ref().is_ok_and(Covered::begins_later));
+    let pages =
+        found.filter(|page| !matches!(page, Err(PageError::Foreign | PageError::NotIts | PageError::Unfinished)));
+    let pages = pages.filter(|page| !page.as_ref().is_ok_and(Covered::is_stale));
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }
 
@@ -232,18 +224,14 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
         _ => Missing::NotCovered,
     };
     if let Some(path) = named(pid).map_err(not_readable)? {
-        match Source::file_of(&path, pid).and_then(|source| Covered::new(pid, Stat::read(pid), source)) {
+        match Covered::in_file_of(pid, path, Stat::read(pid)) {
             Err(PageError::Read(_) | PageError::Unfinished) => {}
-            Ok(found) => {
-                let found = Covered { path: Some(path), ..found };
-                if !found.is_stale() {
-                    return Ok(found);
-                }
-            }
+            Ok(found) if found.is_stale() => {}
+            Ok(found) => return Ok(found),
             Err(error) => return Err(Missing::Page(error)),
         }
     }
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let maps = maps::of(pid).unwrap_or_default();
     let ipc = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/ipc")).ok();
     Err(match has_library(pid, &maps) {
         true if ipc(&pid.to_string()) != ipc("self") => Missing::Elsewhere,
@@ -252,14 +240,24 @@ pub fn process(pid: u32) -> Result<Covered, Missing> {
     })
 }
 
+/// What is in a file that another user names, if it may be a library.
+fn bytes_of(file: &Path) -> io::Result<Vec<u8>> {
+    /// No library of ours is as long, built in whatever way.
+    const MOST: u64 = 256 << 20;
+    let mut bytes = Vec::new();
+    if let Some(file) = Looked::at(file)?.filter(|file| file.about.len() <= MOST) {
+        file.open_to_read()?.take(MOST).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
 /// Whether a process has the library: by its name, or as the first file that it was told to load, if that is ours.
 fn has_library(pid: u32, maps: &str) -> bool {
     /// The name of a variable that only the library reads.
     const MARK: &[u8] = b"FAULTLESS_STATS";
+    let has_mark = |bytes: &[u8]| bytes.windows(MARK.len()).any(|part| part == MARK);
     let has_pages = || variable(pid, "FAULTLESS_STATS").ok().flatten().is_some();
-    let is_ours = |file: &Path| {
-        has_pages() || std::fs::read(file).is_ok_and(|bytes| bytes.windows(MARK.len()).any(|part| part == MARK))
-    };
+    let is_ours = |file: &Path| has_pages() || bytes_of(file).is_ok_and(|bytes| has_mark(&bytes));
     let preloaded = || {
         let files = variable(pid, "LD_PRELOAD").ok()??.into_string().ok()?;
         let file = PathBuf::from(files.split([' ', ':']).find(|file| !file.is_empty())?);
@@ -300,12 +298,13 @@ pub fn in_tree(dir: &Path, known: &[Covered]) -> All {
     let mut all = All::default();
     let mut unread = Unread::default();
     let known: HashSet<&Path> = known.iter().filter_map(|covered| covered.path.as_deref()).collect();
+    let Some(user) = dir::user_of(dir) else { return all };
     let pages = dir::pages(dir).unwrap_or_else(|error| {
         unread.note(error);
         Vec::new()
     });
     for (pid, path) in pages.into_iter().filter(|(_, path)| !known.contains(path.as_path())) {
-        let found = Covered::in_file(pid, path);
+        let found = Covered::in_file(pid, path, user);
         all.take(pid, found, &mut unread);
     }
     all.finish(unread)
@@ -357,8 +356,8 @@ impl All {
             Ok(covered) => self.found.push(covered),
             Err(PageError::Read(error)) if error.kind() == io::ErrorKind::PermissionDenied => self.closed += 1,
             Err(PageError::Read(error)) => unread.note(error),
-            // Something else, or not finished.
-            Err(PageError::Foreign | PageError::Unfinished) => {}
+            // Something else, another's, or not finished.
+            Err(PageError::Foreign | PageError::NotIts | PageError::Unfinished) => {}
             Err(error) => self.wrong.push(format!("process {pid}: its page {error}")),
         }
     }
@@ -405,12 +404,12 @@ pub fn all() -> All {
                 continue;
             }
         };
-        let (source, path) = match place {
-            Place::Segment(listed) => (Source::segment_of(&listed), None),
-            Place::File(path) => (Source::file_of(&path, pid), Some(path)),
+        let found = match place {
+            Place::Segment(listed) => {
+                Source::segment_of(&listed).and_then(|source| Covered::new(pid, Some(stat), source))
+            }
+            Place::File(path) => Covered::in_file_of(pid, path, Some(stat)),
         };
-        let found = source.and_then(|source| Covered::new(pid, Some(stat), source));
-        let found = found.map(|covered| Covered { path, ..covered });
         // Of an earlier process with this number.
         if !found.as_ref().is_ok_and(Covered::is_stale) {
             all.take(pid, found, &mut unread);
@@ -430,16 +429,6 @@ enum Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faultless_testkit::foreign::{cases, garbled};
-    use proptest::prelude::*;
-
-    #[test]
-    fn areas_tell_who_has_a_page() {
-        assert_eq!([32769, 3276, 0].map(|id| has_segment(MAPS, id)), [true, false, false]);
-        let has = |path: &str| has_file(MAPS, Path::new(path));
-        assert_eq!(has("/faultless-7-8-9-0/4711"), Some(true));
-        assert_eq!([has("/faultless-7-8-9-0/47"), has("4711")], [Some(false), None]);
-    }
 
     #[test]
     fn a_process_that_is_not_covered_is_told() {
@@ -452,20 +441,5 @@ mod tests {
         assert!(matches!(missing, Err(Missing::NotCovered)));
         // No process has the largest number.
         assert!(matches!(process(u32::MAX), Err(Missing::Process)));
-    }
-
-    const MAPS: &str = "7f00-7f10 rw-s 00000000 00:01 32769                      /SYSV00000000 (deleted)\n\
-                        7f20-7f30 rw-s 00000000 00:19 17      /dev/shm/faultless-7-8-9-0/4711\n";
-
-    proptest! {
-        #![proptest_config(cases())]
-
-        #[test]
-        fn what_is_among_the_areas_stands_there(maps in garbled(&[MAPS])) {
-            let maps = String::from_utf8_lossy(&maps);
-            prop_assert!(!has_segment(&maps, 32769) || maps.contains("/SYSV00000000") && maps.contains("32769"));
-            let file = has_file(&maps, Path::new("/x/shm/faultless-7-8-9-0/4711"));
-            prop_assert!(file.is_some_and(|is_there| !is_there || maps.contains("/faultless-7-8-9-0/4711")));
-        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Counters, Source, dir, is_alive};
+use super::{Counters, Source, dir};
 
 /// Pages of ended processes that stay as they are.
 const KEPT: usize = 1000;
@@ -29,17 +29,20 @@ impl Folded {
     }
 
     fn take_beyond(&mut self, dir: &Path, kept: usize) {
-        let pages = dir::pages(dir).unwrap_or_default();
-        // Processes of another PID namespace cannot be told here.
-        let ended: Vec<_> = pages.into_iter().filter(|(pid, _)| *pid != 0 && !is_alive(*pid)).collect();
+        let mut ended = dir::owned(dir).unwrap_or_default();
+        if ended.len() <= kept {
+            return;
+        }
+        let nested = dir::nested_for(&ended);
+        ended.retain(|(owner, _)| !owner.is_alive(&nested));
         let more = ended.len().saturating_sub(kept);
-        for (pid, path) in ended.into_iter().take(more) {
+        for (owner, path) in ended.into_iter().take(more) {
             // A new process of the same number makes a file of its own from now on.
             let aside = dir.join("folding");
             if std::fs::rename(&path, &aside).is_err() {
                 continue;
             }
-            if is_alive(pid) && std::fs::hard_link(&aside, &path).is_ok() {
+            if owner.is_alive(&owner.nested()) && std::fs::hard_link(&aside, &path).is_ok() {
                 let _ = std::fs::remove_file(&aside);
                 continue;
             }
@@ -79,21 +82,21 @@ mod tests {
     fn pages_of_ended_processes_are_added_up_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str| dir.path().join(name);
-        // No process has such a number; this one runs; one is of another namespace; one is none.
+        // No process has such a number; this one runs; one is of a namespace that has ended; one is none.
         let own = std::process::id().to_string();
-        for name in ["4000000001", "4000000002", "4000000003", own.as_str(), "4000000001.7"] {
+        for name in ["4000000001", "4000000002", "4000000003", own.as_str(), "4000000002.7"] {
             std::fs::write(file(name), page()).unwrap();
         }
         std::fs::write(file("4000000000"), "something else").unwrap();
         let mut folded = Folded::default();
         folded.take_beyond(dir.path(), 1);
         let one = Counters::parse(&page()).unwrap();
-        assert_eq!((folded.processes(), folded.0.len(), folded.0[0].counters.name.as_str()), (2, 1, "prog?"));
-        assert_eq!(folded.0[0].counters.values().map(|n| n / 2), *one.values());
-        let left = ["4000000000", "4000000003", own.as_str(), "4000000001.7"];
+        assert_eq!((folded.processes(), folded.0.len(), folded.0[0].counters.name.as_str()), (3, 1, "prog?"));
+        assert_eq!(folded.0[0].counters.values().map(|n| n / 3), *one.values());
+        let left = ["4000000000", "4000000003", own.as_str()];
         assert!(left.iter().all(|name| file(name).exists()));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), left.len());
         folded.take_beyond(dir.path(), 10);
-        assert_eq!(folded.processes(), 2);
+        assert_eq!(folded.processes(), 3);
     }
 }

@@ -3,6 +3,9 @@
 pub mod dir;
 pub mod find;
 mod folded;
+mod maps;
+mod open;
+mod owner;
 pub mod process;
 pub mod regions;
 pub mod segment;
@@ -257,6 +260,8 @@ pub enum PageError {
     Unfinished,
     /// It is something else.
     Foreign,
+    /// It is that of another user, or of another process.
+    NotIts,
     /// It has another version's layout.
     Version(u32),
     /// It has other counters or knobs.
@@ -271,6 +276,7 @@ impl fmt::Display for PageError {
             Self::Truncated { bytes, of } => write!(f, "ends after {bytes} of {of} bytes"),
             Self::Unfinished => write!(f, "has no header yet"),
             Self::Foreign => write!(f, "is not a counters page"),
+            Self::NotIts => write!(f, "belongs to another user, or to another process"),
             Self::Version(version) => {
                 write!(f, "has layout version {version}, this command reads {VERSION}: {apart}")
             }

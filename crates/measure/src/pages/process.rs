@@ -1,7 +1,6 @@
 //! Processes, told apart by their number and when they were started.
 
 use std::io;
-use std::path::Path;
 
 /// A process: its number alone may be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,22 +39,50 @@ impl Process {
 
 /// The number of this process's PID namespace.
 pub fn namespace() -> Option<u64> {
-    let link = Path::new("/proc/self/ns/pid").read_link().ok()?;
+    namespace_of("self")
+}
+
+/// The number of a process's PID namespace.
+fn namespace_of(pid: impl std::fmt::Display) -> Option<u64> {
+    let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
     link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// The numbers that a process has in its PID namespaces, from that of /proc to the innermost.
+fn numbers(pid: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
+    numbers_in(&String::from_utf8_lossy(&status))
+}
+
+/// The same in the text of `/proc/PID/status`.
+fn numbers_in(status: &str) -> Option<Vec<u32>> {
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()
 }
 
 /// The number of another process's PID namespace, and the number that it has there.
 pub fn inside(pid: u32) -> Option<(u64, u32)> {
-    let link = std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()?;
-    let namespace = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok()?;
-    let status = std::fs::read(format!("/proc/{pid}/status")).ok()?;
-    Some((namespace, innermost(&String::from_utf8_lossy(&status))?))
+    Some((namespace_of(pid)?, *numbers(pid)?.last()?))
 }
 
-/// The number that a process has in the innermost of its PID namespaces, in the text of `/proc/PID/status`.
-fn innermost(status: &str) -> Option<u32> {
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().last()?.parse().ok()
+/// A process in a PID namespace below that of /proc.
+#[derive(Clone, Copy, Debug)]
+pub struct Nested {
+    /// Its number here.
+    pub pid: u32,
+    /// Its number there.
+    pub number: u32,
+    /// There; `None`: this user may not see that.
+    pub namespace: Option<u64>,
+}
+
+/// All of them that can be seen.
+pub fn nested() -> Vec<Nested> {
+    let nested = |pid| match *numbers(pid)? {
+        [_, .., number] => Some(Nested { pid, number, namespace: namespace_of(pid) }),
+        _ => None,
+    };
+    super::find::processes().filter_map(nested).collect()
 }
 
 /// The user whose rights a process has now.
@@ -69,12 +96,19 @@ fn effective(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether what this user left may be the page of a process with the rights of `user`. It may be the process's own. Root
-/// may have given up rights since, and the reader may deceive himself. Any other user could say anything.
+/// Whether a directory of the user `left_by` may hold the page of a process with the rights of `user`. It may be the
+/// process's own. Root may have given up rights since, and the reader may deceive himself. Any other user could say
+/// anything.
 pub fn may_be_of(left_by: u32, user: Option<u32>) -> bool {
     // SAFETY: no arguments.
     let reader = unsafe { libc::geteuid() };
     left_by == 0 || left_by == reader || Some(left_by) == user
+}
+
+/// Whether a page of the user `left_by` is that of a process with the rights of `user`. A process can name a page of
+/// any user: one that is not its own user's counts only if the process has it mapped.
+pub fn is_of(left_by: u32, user: Option<u32>, is_mapped: impl FnOnce() -> bool) -> bool {
+    Some(left_by) == user || may_be_of(left_by, user) && is_mapped()
 }
 
 /// The fields of /proc/PID/stat that matter here.
@@ -127,7 +161,7 @@ mod tests {
     #[test]
     fn a_name_may_hold_anything() {
         let stat = Stat::parse(STAT).unwrap();
-        assert_eq!((stat.name.as_str(), stat.started, innermost(STATUS)), ("a) b", 345, Some(1)));
+        assert_eq!((stat.name.as_str(), stat.started, numbers_in(STATUS)), ("a) b", 345, Some(vec![4711, 17, 1])));
         assert_eq!(stat.faults, 101 + 3);
     }
 
@@ -139,6 +173,11 @@ mod tests {
         let other = own.wrapping_add(4242);
         assert!(may_be_of(0, Some(other)) && may_be_of(own, None) && may_be_of(other, Some(other)));
         assert!(!may_be_of(other, Some(own)) && !may_be_of(other, None));
+        // Root's page is that of a process of another user if that has it; one's own needs no more.
+        assert!(is_of(other, Some(other), || false) && is_of(0, Some(other), || true));
+        assert!(
+            !is_of(0, Some(other), || false) && !is_of(own, None, || false) && !is_of(other, Some(own), || true)
+        );
     }
 
     #[test]
@@ -161,9 +200,9 @@ mod tests {
                 prop_assert!(!stat.name.chars().any(char::is_control) && text.contains(&stat.started.to_string()));
                 prop_assert!(stat.name.chars().count() < text.chars().count());
             }
-            let line = text.lines().find(|line| line.starts_with("NSpid:"));
-            let last = line.and_then(|line| line["NSpid:".len()..].split_whitespace().next_back()?.parse().ok());
-            prop_assert_eq!(innermost(&text), last);
+            let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            let count = line.map(|line| line.split_whitespace().count());
+            prop_assert!(numbers_in(&text).is_none_or(|numbers| Some(numbers.len()) == count));
         }
     }
 }

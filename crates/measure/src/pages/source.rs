@@ -1,16 +1,17 @@
 //! A page as it is held here while it is watched: a file, or a segment.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use faultless_page::knobs::Knob;
 use faultless_page::layout::Whole;
 use faultless_page::listing::MOST;
 
+use super::open::Looked;
 use super::segment::{Listed, Segment};
-use super::{Counters, PageError, dir, knob_at, process};
+use super::{Counters, PageError, knob_at, maps, process};
 
 /// Where a page is read, also after its process has ended.
 #[derive(Debug)]
@@ -24,16 +25,20 @@ pub enum Source {
 impl Source {
     /// A file that holds a page.
     pub fn file(path: &Path) -> Result<Self, PageError> {
-        // What it names may be anything: no link is followed, and no pipe waited for.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-        // Who may only read it can still watch.
-        let file = open(true).or_else(|_| open(false)).map_err(PageError::Read)?;
-        match file.metadata() {
-            Ok(about) if about.is_file() => Ok(Self::File(file)),
-            Ok(_) => Err(PageError::Foreign),
-            Err(error) => Err(PageError::Read(error)),
+        Self::file_if(path, |_| true)
+    }
+
+    /// The same, if `is_meant` holds of it: that is asked before it is opened.
+    pub fn file_if(path: &Path, is_meant: impl FnOnce(&Metadata) -> bool) -> Result<Self, PageError> {
+        let looked = Looked::at(path).map_err(PageError::Read)?.ok_or(PageError::Foreign)?;
+        if !is_meant(&looked.about) {
+            return Err(PageError::NotIts);
         }
+        // The library is about to size it. Files of the kernel's have no size either, and are not read.
+        if looked.about.len() == 0 {
+            return Err(PageError::Unfinished);
+        }
+        looked.open().map(Self::File).map_err(PageError::Read)
     }
 
     /// A segment that holds a page.
@@ -41,28 +46,23 @@ impl Source {
         Segment::attach(listed).map(Self::Segment).map_err(PageError::Read)
     }
 
-    /// The same in a directory, if both may be of the process `pid`.
+    /// A file that may hold the page of the process `pid`.
     pub fn file_of(path: &Path, pid: u32) -> Result<Self, PageError> {
         let user = process::user(pid);
-        if !path.parent().is_some_and(|dir| dir::may_be_of(dir, user)) {
-            return Err(PageError::Foreign);
+        let dir = path.parent().ok_or(PageError::Foreign)?.metadata().map_err(PageError::Read)?;
+        if !process::may_be_of(dir.uid(), user) {
+            return Err(PageError::NotIts);
         }
-        let source = Self::file(path)?;
-        match &source {
-            Self::File(file) => match file.metadata() {
-                Ok(about) if process::may_be_of(about.uid(), user) => Ok(source),
-                Ok(_) => Err(PageError::Foreign),
-                Err(error) => Err(PageError::Read(error)),
-            },
-            Self::Segment(_) => Ok(source),
-        }
+        let is_mapped = |about: &Metadata| maps::of(pid).is_some_and(|maps| maps::has_file(&maps, about));
+        Self::file_if(path, |about| process::is_of(about.uid(), user, || is_mapped(about)))
     }
 
-    /// The same, if it may be of the process that made it: its number may be another's by now.
+    /// A segment that may hold the page of the process that made it: its number may be another's by now.
     pub fn segment_of(listed: &Listed) -> Result<Self, PageError> {
-        match process::may_be_of(listed.user, process::user(listed.pid)) {
+        let is_mapped = || maps::of(listed.pid).is_some_and(|maps| maps::has_segment(&maps, listed.id));
+        match process::is_of(listed.user, process::user(listed.pid), is_mapped) {
             true => Self::segment(listed),
-            false => Err(PageError::Foreign),
+            false => Err(PageError::NotIts),
         }
     }
 

@@ -27,12 +27,13 @@ mod output;
 mod report;
 mod runs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use faultless_page::knobs::Knob;
 use serde::Serialize;
 
@@ -139,7 +140,16 @@ impl Exports {
             Ok((path.to_owned(), file, format))
         };
         let all = wanted.into_iter().filter_map(|(path, format)| Some((path.as_deref()?, format)));
-        Ok(Self(all.map(open).collect::<Result<_>>()?))
+        let files: Vec<(PathBuf, File, Format)> = all.map(open).collect::<Result<_>>()?;
+        let mut known = HashSet::new();
+        for (path, file, _) in &files {
+            // A pipe or a terminal takes one after the other.
+            let about = file.metadata()?;
+            if about.is_file() && !known.insert((about.dev(), about.ino())) {
+                bail!("{} cannot hold two reports: name a file for each", path.display());
+            }
+        }
+        Ok(Self(files))
     }
 
     /// Writes all that can be written; the first error.
