@@ -1,10 +1,10 @@
 //! Which process this memory belongs to. A child of vfork, or of clone with `CLONE_VM`, has its parent's memory and a
 //! number of its own.
 //!
-//! In a PID namespace of its own such a child may have its parent's number: process 1 has a child that is process 1 of
+//! In a PID namespace of its own such a child may have its parent's number. Process 1 has a child that is process 1 of
 //! another namespace, and process 2 a grandchild that is process 2 there. So the kernel is asked for the namespace, too.
-//! A process stays in the one that it was made in, and each /proc that shows it calls that the same, whatever is mounted
-//! later. Where /proc does not show it the number alone decides: such a child counts as its parent.
+//! A process never leaves its own, and each /proc that shows the process names that alike, whatever is mounted later.
+//! Where /proc does not show it, the number alone decides: such a child counts as its parent.
 //!
 //! For process 1 the question is always asked. Others are spared it until a child with such numbers is announced
 //! ([`expect_namespace`]).
@@ -58,8 +58,14 @@ fn is_in_namespace(noted: u64) -> bool {
 #[cold]
 fn namespace() -> u64 {
     let mut text = [0u8; 40];
-    let args =
-        [libc::AT_FDCWD as usize, c"/proc/self/ns/pid".as_ptr() as usize, text.as_mut_ptr() as usize, text.len(), 0, 0];
+    let args = [
+        libc::AT_FDCWD as usize,
+        c"/proc/self/ns/pid".as_ptr() as usize,
+        text.as_mut_ptr() as usize,
+        text.len(),
+        0,
+        0,
+    ];
     // Whether a thread may make calls depends on the answer. Who asks has made sure.
     // SAFETY: a path that ends with zero, and a buffer of the length given.
     let length = unsafe { direct(libc::SYS_readlinkat, args) }.unwrap_or(0);

@@ -14,9 +14,10 @@ use crate::runtime::{confined, engine};
 
 /// close_range, made by `make`.
 pub fn close_range_by(flags: usize, make: impl FnOnce() -> Answer) -> Answer {
-    // The kernel looks at 32 bits. A forked child has no such thread before it makes the engine its own, a child of vfork
-    // has another table than its parent, and where the service has ended none is started.
+    // A forked child has no such thread before it makes the engine its own. A child of vfork has another table than its
+    // parent. Where the service has ended none is started.
     let may_start = || engine::running().is_some_and(|engine| engine.is_settled() && !engine.is_retired());
+    // The kernel looks at 32 bits.
     let is_apart = flags as u32 & libc::CLOSE_RANGE_UNSHARE != 0;
     if !is_apart || confined::is_apart() || !may_start() || !engine::is_home() {
         return make();
