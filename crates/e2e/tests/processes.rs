@@ -24,6 +24,16 @@ fn passes_with(budget: &str, source: &str, lines: &[&str]) {
     }
 }
 
+/// When the process uses memory first, how its children end, and which `/proc` there is.
+fn first_processes() -> Vec<String> {
+    let ways = ["started ends", "new ends", "started killed", "new killed"];
+    let procs = ["before", "anew", "own", "second"];
+    ways.iter().flat_map(|way| procs.map(|proc| format!("{way} {proc}"))).collect()
+}
+
+const OTHER_PROCS: [&str; 6] =
+    ["mounted filter", "root filter", "bare filter", "mounted user", "root user", "bare user"];
+
 tests! {
     mmap_in_a_signal_handler: passes("signals.c", &["mmap"]);
     malloc_in_a_signal_handler: passes("signals.c", &["malloc"]);
@@ -56,7 +66,11 @@ tests! {
         passes_with("64M", "collapse.c", &["block", "mapping", "refused"]);
     /// Its first large request comes before its children, or behind one.
     children_that_are_process_1_as_their_parent_is:
-        passes("first_process.c", &["started ends", "new ends", "started killed", "new killed"]);
+        passes("first_process.c", &first_processes());
+    /// The filter ends a process that makes a call of ours.
+    a_program_that_is_process_1_and_has_another_proc: passes("new_proc.c", &OTHER_PROCS);
+    record_locks_of_a_process_whose_files_become_its_own:
+        passes("record_locks.c", &["function", "syscall", "unshare", "handler"]);
     threads_that_end_before_others: passes_with("64M", "ends.c", &["children", "cloned"]);
     numbers_of_calls_with_more_than_32_bits: passes("wide_numbers.c", &[""]);
 }

@@ -12,7 +12,7 @@ use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
-use crate::runtime::engine;
+use crate::runtime::{descriptors, engine};
 use crate::shutdown::{limits, personality, sandbox};
 
 const NUMBERS: usize = 512;
@@ -45,6 +45,7 @@ static ROUTED: [u32; NUMBERS / 32] = {
         libc::SYS_personality,
         libc::SYS_unshare,
         libc::SYS_setns,
+        libc::SYS_close_range,
         libc::SYS_exit,
         libc::SYS_ioctl,
         libc::SYS_setsockopt,
@@ -120,6 +121,7 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_exit => sandbox::before_exit(),
         libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
         libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(engine::Calls::GoOn),
+        libc::SYS_close_range => return answer(descriptors::close_range_by(c, || make(args))),
         libc::SYS_mlockall => engine::retire(),
         libc::SYS_personality => personality::before(a as c_ulong),
         _ => {}

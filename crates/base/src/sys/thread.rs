@@ -24,6 +24,8 @@ const PLACES: usize = 8;
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread's table of descriptors is its own.
 static OWN_FILES: AtomicBool = AtomicBool::new(false);
+/// A thread was made, and has not left the program's table yet.
+static SHARES_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Makes the thread's memory, once. Later it might lie where the program has just unmapped something, and expects
 /// nothing.
@@ -51,8 +53,13 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
         (pointer as *mut usize).add(2).write(pointer);
     }
     let _no_signals = raw::NoSignals::all();
+    SHARES_FILES.store(true, Ordering::Release);
     // SAFETY: a stack and a thread pointer that no other thread uses: one before it uses none any more.
-    unsafe { clone(memory + STACK_BYTES, number, Some(pointer), enter, entry as *mut u8) }
+    let is_made = unsafe { clone(memory + STACK_BYTES, number, Some(pointer), enter, entry as *mut u8) };
+    if !is_made {
+        SHARES_FILES.store(false, Ordering::Release);
+    }
+    is_made
 }
 
 /// # Safety
@@ -307,6 +314,7 @@ pub fn has_company() -> bool {
 pub fn forget() {
     THREADS.iter().chain(&COUNTED).for_each(|number| number.store(0, Ordering::Release));
     OUTLIVED.store(false, Ordering::Relaxed);
+    SHARES_FILES.store(false, Ordering::Release);
 }
 
 /// Gives this thread the lowest priority, a name, and descriptors of its own.
@@ -322,6 +330,7 @@ pub fn be_idle(name: &core::ffi::CStr) {
         let files =
             syscall(libc::SYS_close_range, [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0]);
         OWN_FILES.store(files.is_ok(), Ordering::Release);
+        SHARES_FILES.store(false, Ordering::Release);
         super::moves::new_thread();
         super::area::new_thread();
         super::pagemap::new_thread();
@@ -341,6 +350,21 @@ pub fn set_idle() {
 /// Whether descriptors that the thread opens are its own, and end with it.
 pub fn has_own_files() -> bool {
     OWN_FILES.load(Ordering::Acquire)
+}
+
+/// Before a thread of the program takes its files to a table of its own: until a thread that was started shares the
+/// program's no more. The kernel takes that for one that others have, too, and leaves record locks (fcntl(2)) with it,
+/// which end with its last thread. A starting thread may have no processor for long: then this is not waited for.
+pub fn wait_for_own_files() {
+    const MOST_NS: u64 = 1_000_000_000;
+    const LOOK_NS: u64 = 20_000;
+    let is_shared = || SHARES_FILES.load(Ordering::Acquire);
+    if is_shared() {
+        let start = raw::now_ns();
+        while is_shared() && raw::now_ns() - start < MOST_NS {
+            raw::sleep_ns(LOOK_NS);
+        }
+    }
 }
 
 /// Keeps this thread off processor `cpu`, on those that are most idle of the others that the process may use, or lets

@@ -44,7 +44,7 @@ functions! {
     Mlock2 c"mlock2", Munlock c"munlock", Mseal c"mseal", Mbind c"mbind", Madvise c"madvise",
     PosixMadvise c"posix_madvise", ProcessMadvise c"process_madvise", Mincore c"mincore", Ioctl c"ioctl",
     Setsockopt c"setsockopt", Shmat c"shmat", Vmsplice c"vmsplice", Personality c"personality",
-    Syscall c"syscall", Brk c"brk", Sbrk c"sbrk", Dlopen c"dlopen",
+    Syscall c"syscall", CloseRange c"close_range", Brk c"brk", Sbrk c"sbrk", Dlopen c"dlopen",
     PthreadCreate c"pthread_create", ThrdCreate c"thrd_create", PthreadExit c"pthread_exit", ThrdExit c"thrd_exit",
     Send c"send", Sendto c"sendto", Sendmsg c"sendmsg", Sendmmsg c"sendmmsg",
     Setuid c"setuid", Setgid c"setgid", Seteuid c"seteuid", Setegid c"setegid", Setreuid c"setreuid",

@@ -64,6 +64,7 @@ calls! {
     Shmat, SYS_shmat, Word;
     Vmsplice, SYS_vmsplice, Word;
     Personality, SYS_personality, Int;
+    CloseRange, SYS_close_range, Int;
 }
 
 type Next = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;

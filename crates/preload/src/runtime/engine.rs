@@ -106,6 +106,20 @@ pub fn is_home() -> bool {
     home::is(pid())
 }
 
+/// Before a child that shares this memory and has numbers of a namespace of its own: one of its children may have this
+/// process's.
+pub fn expect_namespace() {
+    // A forked child has its own number first.
+    let _ = settled();
+    let _inside = Inside::enter_call();
+    let serves = may_run() && !RETIRED.load(Ordering::Relaxed) && !confined::is_apart();
+    // A filter may forbid the question, and whether one comes from its parents is asked when the engine starts.
+    let is_sound = serves && !inside::are_calls_over() && raw::may_call();
+    if is_sound && (running().is_some() || !settings::is_confined()) {
+        home::expect_namespace(pid());
+    }
+}
+
 /// Whether this process shares its parent's memory, and the engine in it. A forked child makes the engine its own at the
 /// first call of it; one that has retired may be in any process.
 pub fn is_shared() -> bool {

@@ -7,6 +7,7 @@
 
 pub mod areas;
 pub mod confined;
+pub mod descriptors;
 pub mod engine;
 mod exit;
 pub mod first_thread;

@@ -1,5 +1,6 @@
 //! clone(3). A child with memory of its own has one thread, which the C library ends behind the child's function, by an
-//! instruction. The background thread would go on for a while, and the child with it: so it ends before.
+//! instruction. The background thread would go on for a while, and the child with it: so it ends before. A child that
+//! shares its parent's memory may have numbers of its own: the engine must tell it from its parent.
 
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
@@ -8,6 +9,7 @@ use faultless_base::Errno;
 
 use crate::kernel::behind::{Function, next};
 use crate::kernel::call::set_errno;
+use crate::runtime::engine;
 use crate::shutdown::sandbox;
 
 type Child = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -57,6 +59,10 @@ pub unsafe extern "C" fn clone(
     }
     // SAFETY: the function of that name.
     let made = unsafe { transmute::<usize, Clone>(made) };
+    let apart = libc::CLONE_VM | libc::CLONE_NEWPID;
+    if flags & apart == apart {
+        engine::expect_namespace();
+    }
     // What has no stack or no function is refused.
     let own = child.filter(|_| flags & libc::CLONE_VM == 0 && !stack.is_null());
     match own {
