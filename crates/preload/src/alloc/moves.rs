@@ -70,6 +70,9 @@ pub unsafe fn adopt(block: *mut c_void, bytes: usize) -> *mut c_void {
                 return new;
             }
         }
+        if is_special && let Some(new) = carried_again(block, bytes) {
+            return new;
+        }
         let new = match bytes {
             0 => next::realloc(block, 0),
             _ => once_more(|| next::realloc(block, bytes)),
@@ -128,10 +131,80 @@ pub unsafe fn move_to(block: *mut c_void, old: usize, bytes: usize) -> *mut c_vo
     }
 }
 
-/// Gives the pages of `block` to a new block of the C library's, as it gives those of its own to a larger one. Where
-/// the new one is not a mapping of its own, it gets a copy. `None`: the C library would copy, too, or the kernel
-/// refuses; nothing changed.
+/// Gives the pages of `block`, one of ours, to a new block of the C library's, as it gives those of its own to a larger
+/// one. `None`: the C library would copy, too, or the kernel refuses; nothing changed.
 unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Carried { new, is_moved } = carry(block, bytes)?;
+        // The block's place is the arena's again once it is mapped. Where it cannot be, it is not used any more.
+        if !is_moved || enter_for_calls().is_some_and(|engine| engine.space.map_again(block)) {
+            give_back(block.start as *mut c_void);
+        } else if let Some(engine) = engine::running() {
+            engine.space.lose_block(block.start);
+        }
+        Some(new)
+    }
+}
+
+/// The same of a block of the C library's that came so, and grows again. The C library would copy it: the page before
+/// it belongs to it, and has other attributes.
+unsafe fn carried_again(block: *mut c_void, bytes: usize) -> Option<*mut c_void> {
+    // SAFETY: the caller's promise; what did not move is mapped still.
+    unsafe {
+        let old = Mark::read(block)?;
+        let all = next::usable(block);
+        if bytes <= all || old.bytes() > all {
+            return None;
+        }
+        let Carried { new, is_moved } = carry(old, bytes)?;
+        let rest = (old.end as *const u8, new.cast::<u8>().add(old.bytes()));
+        core::ptr::copy_nonoverlapping(rest.0, rest.1, all - old.bytes());
+        // The C library unmaps all of it. Where another thread has the place by now, the rest is not used any more.
+        if !is_moved || moved_ranges::is_taken_again(old) {
+            next::free(block);
+        }
+        Some(new)
+    }
+}
+
+/// In the page before a carried block, which is the block's, and which the C library leaves alone but for its end.
+struct Mark;
+
+impl Mark {
+    const WORD: usize = 0x6361_7272_6965_6431;
+
+    fn of(block: *mut c_void) -> *mut [usize; 2] {
+        block.cast::<u8>().wrapping_sub(PAGE / 2).cast()
+    }
+
+    /// Writes it: the pages from `place` on were moved there.
+    unsafe fn write(place: Span) {
+        let block = place.start as *mut c_void;
+        // SAFETY: the caller's promise: a mapping that begins a page before the block.
+        unsafe { Self::of(block).write([place.start ^ Self::WORD, place.bytes()]) };
+    }
+
+    /// What was moved there, where `block` is such a one.
+    unsafe fn read(block: *mut c_void) -> Option<Span> {
+        let start = block as usize;
+        // SAFETY: a mapping whose block begins with a page has a page before it.
+        let [word, bytes] =
+            unsafe { (start % PAGE == 0 && next::is_mapping(block)).then(|| Self::of(block).read())? };
+        (word == start ^ Self::WORD).then(|| Span::new(start, bytes))
+    }
+}
+
+/// A new block of the C library's with the bytes of another one.
+struct Carried {
+    new: *mut c_void,
+    /// Whether it has the pages of the other one, where nothing is mapped any more.
+    is_moved: bool,
+}
+
+/// Gives the pages of `block` to a new block of the C library's. Where the new one is not a mapping of its own, it gets a
+/// copy. `None`: the C library would copy, too, or the kernel refuses; nothing changed.
+unsafe fn carry(block: Span, bytes: usize) -> Option<Carried> {
     let length = round_up(bytes, PAGE)?;
     let is_one = is_one_area(block);
     let may_move = match enter_for_calls() {
@@ -152,8 +225,7 @@ unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
         if !next::is_mapping(new) {
             // To free it again could take calls of the C library's that a plain program would not make.
             copy_special(block, new as usize);
-            give_back(block.start as *mut c_void);
-            return Some(new);
+            return Some(Carried { new, is_moved: false });
         }
         // What grows has the same attributes. The new block has that many whole pages: it begins with one, and ends
         // with one.
@@ -177,14 +249,9 @@ unsafe fn carried(block: Span, bytes: usize) -> Option<*mut c_void> {
             return None;
         }
         // It grows again with what it has.
+        Mark::write(place);
         note_beside(place);
-        // The block's place is the arena's again once it is mapped. Where it cannot be, it is not used any more.
-        if enter_for_calls().is_some_and(|engine| engine.space.map_again(block)) {
-            give_back(block.start as *mut c_void);
-        } else if let Some(engine) = engine::running() {
-            engine.space.lose_block(block.start);
-        }
-        Some(new)
+        Some(Carried { new, is_moved: true })
     }
 }
 

@@ -39,8 +39,8 @@ pub fn is_kept(span: Span) -> bool {
     is_taken_again(span) || is_all_mapped(span)
 }
 
-/// Maps `span`, where nothing is mapped, without access.
-fn is_taken_again(span: Span) -> bool {
+/// Maps `span`, where nothing is mapped, without access. False: another thread has some of it.
+pub fn is_taken_again(span: Span) -> bool {
     let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let args = [span.start, span.bytes(), libc::PROT_NONE as usize, map as usize, usize::MAX, 0];
     // SAFETY: replaces nothing.
