@@ -36,21 +36,42 @@ impl Looked {
         self.reopen(false)
     }
 
-    fn reopen(&self, write: bool) -> io::Result<File> {
-        // The end of a lease on the file is not waited for.
-        let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
-        let by = |path: &Path, flags| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-        if super::find::is_proc_there() {
-            // This name is a link, to the very file.
-            let held = format!("/proc/self/fd/{}", self.held.as_raw_fd());
-            return by(Path::new(&held), flags & !libc::O_NOFOLLOW);
+    /// The same in a directory of this command's own, where no other user can replace a file: one descriptor is enough.
+    pub fn open_own(self) -> io::Result<File> {
+        match self.open() {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                let Self { held, path, about } = self;
+                drop(held);
+                by_name(&path, &about, true).or_else(|_| by_name(&path, &about, false))
+            }
+            opened => opened,
         }
-        // Without /proc only a command's own directory is read, where no other user can replace a file.
-        let file = by(&self.path, flags)?;
-        let now = file.metadata()?;
-        let is_same = (now.dev(), now.ino()) == (self.about.dev(), self.about.ino());
-        if is_same { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
     }
+
+    fn reopen(&self, write: bool) -> io::Result<File> {
+        // Without /proc only a command's own directory is read.
+        if !super::find::is_proc_there() {
+            return by_name(&self.path, &self.about, write);
+        }
+        // This name is a link, to the very file.
+        let held = format!("/proc/self/fd/{}", self.held.as_raw_fd());
+        with_flags(Path::new(&held), write, FLAGS)
+    }
+}
+
+/// The end of a lease on the file is not waited for.
+const FLAGS: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+
+fn with_flags(path: &Path, write: bool, flags: i32) -> io::Result<File> {
+    OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+}
+
+/// The file of this name, if it is still the one that was looked at.
+fn by_name(path: &Path, about: &Metadata, write: bool) -> io::Result<File> {
+    let file = with_flags(path, write, FLAGS | libc::O_NOFOLLOW)?;
+    let now = file.metadata()?;
+    let is_same = (now.dev(), now.ino()) == (about.dev(), about.ino());
+    if is_same { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 #[cfg(test)]
@@ -67,10 +88,13 @@ mod tests {
         let status = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
         assert!(status.success());
         let file = Looked::at(&at("file")).unwrap().expect("a file");
+        let own = Looked::at(&at("file")).unwrap().expect("a file");
         // What has its name by now is not opened.
         std::fs::remove_file(at("file")).unwrap();
         std::fs::write(at("file"), "another").unwrap();
         assert_eq!(file.open().unwrap().metadata().unwrap().len(), 1);
+        assert!(by_name(&at("file"), &file.about, true).is_err());
+        assert_eq!(own.open_own().unwrap().metadata().unwrap().len(), 1);
         for other in [at("link"), at("pipe"), dir.path().to_owned(), "/dev/null".into(), "/dev/tty".into()] {
             assert!(Looked::at(&other).unwrap().is_none(), "{}", other.display());
         }

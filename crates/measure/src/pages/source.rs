@@ -23,22 +23,25 @@ pub enum Source {
 }
 
 impl Source {
-    /// A file that holds a page.
+    /// A file that holds a page, in a directory of this user's own.
     pub fn file(path: &Path) -> Result<Self, PageError> {
-        Self::file_if(path, |_| true)
+        Self::looked(path, |_| true)?.open_own().map(Self::File).map_err(PageError::Read)
     }
 
-    /// The same, if `is_meant` holds of it: that is asked before it is opened.
+    /// The same in any directory, if `is_meant` holds of the file: that is asked before it is opened.
     pub fn file_if(path: &Path, is_meant: impl FnOnce(&Metadata) -> bool) -> Result<Self, PageError> {
+        Self::looked(path, is_meant)?.open().map(Self::File).map_err(PageError::Read)
+    }
+
+    /// What may be a page, not opened yet.
+    fn looked(path: &Path, is_meant: impl FnOnce(&Metadata) -> bool) -> Result<Looked, PageError> {
         let looked = Looked::at(path).map_err(PageError::Read)?.ok_or(PageError::Foreign)?;
-        if !is_meant(&looked.about) {
-            return Err(PageError::NotIts);
+        match is_meant(&looked.about) {
+            false => Err(PageError::NotIts),
+            // The library is about to size it. Files of the kernel's have no size either, and are not read.
+            true if looked.about.len() == 0 => Err(PageError::Unfinished),
+            true => Ok(looked),
         }
-        // The library is about to size it. Files of the kernel's have no size either, and are not read.
-        if looked.about.len() == 0 {
-            return Err(PageError::Unfinished);
-        }
-        looked.open().map(Self::File).map_err(PageError::Read)
     }
 
     /// A segment that holds a page.
