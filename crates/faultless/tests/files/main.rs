@@ -13,6 +13,7 @@ mod counted;
 mod failing;
 mod flush;
 mod lazy;
+mod nested;
 mod plain;
 mod power;
 mod prefetch;
