@@ -14,6 +14,7 @@ mod failing;
 mod flush;
 mod lazy;
 mod nested;
+mod on_the_way;
 mod plain;
 mod power;
 mod prefetch;

@@ -22,8 +22,9 @@
 //! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]):
 //! a thread that has one only tries others; `account`. The backing is called with all but the last.
 //!
-//! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction and
-//! mappings: the caller sees to that.
+//! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction,
+//! mappings, and reads for faults of other caches: the caller sees to that. So they wait for the lock of each slot, also
+//! of one that has nothing: its bytes may be on their way.
 //!
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
