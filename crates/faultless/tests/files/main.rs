@@ -15,6 +15,7 @@ mod flush;
 mod lazy;
 mod nested;
 mod on_the_way;
+mod pipes;
 mod plain;
 mod power;
 mod prefetch;

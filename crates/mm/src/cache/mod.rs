@@ -263,6 +263,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let change = self.change(slot);
             let before = self.share(slot);
             self.holds[slot].fetch_add(1, Relaxed);
+            change.set(flag::MAPPED);
             self.count(before, self.share(slot));
             drop(change);
         }
