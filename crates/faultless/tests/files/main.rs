@@ -10,6 +10,7 @@ mod borders;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod counted;
+mod devices;
 mod failing;
 mod flush;
 mod lazy;

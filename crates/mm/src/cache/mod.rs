@@ -13,6 +13,7 @@
 //! | [`prefetch`] | many of them at a time |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
+//! | `settle` | which pages a device may be writing to |
 //! | `share` | what its memory counts as |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
@@ -37,6 +38,7 @@ pub mod index;
 pub mod prefetch;
 mod recent;
 mod resize;
+mod settle;
 mod share;
 mod staged;
 mod staging;
