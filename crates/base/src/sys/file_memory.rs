@@ -53,6 +53,8 @@ pub trait FileMemory {
     fn move_pages(&self, from: Span, to: usize) -> Result<(), Stopped>;
     /// Tells `f` of watched pages that may have been written to since the last call. False: it is not known of which.
     fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool;
+    /// Has pages that are there be told of by [`FileMemory::take_changes`] as if they were written to; whether it could.
+    fn note_again(&self, pages: Span) -> bool;
     /// Whether a page is there; true where that is not known.
     fn is_there(&self, page: usize) -> bool;
     /// Makes a missing watched page an error for each access, until it is dropped.
@@ -224,6 +226,10 @@ impl FileMemory for UserMemory {
 
     fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool {
         self.watch.get().is_some_and(|watch| watch.take_changes(span, f))
+    }
+
+    fn note_again(&self, pages: Span) -> bool {
+        self.watch.get().is_some_and(|watch| watch.note_again(pages))
     }
 
     fn is_there(&self, page: usize) -> bool {

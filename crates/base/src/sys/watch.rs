@@ -98,6 +98,11 @@ impl Watch {
         self.changes.take(span, f)
     }
 
+    pub(super) fn note_again(&self, pages: Span) -> bool {
+        // SAFETY: the span was registered, and a write to it waits for nothing.
+        unsafe { self.uffd.write_protect(pages, false) }.is_ok()
+    }
+
     pub(super) fn poison(&self, page: usize) -> Result<(), Errno> {
         self.uffd.poison(Span::new(page, PAGE), Wake::Later).map_err(|stopped| stopped.error)
     }

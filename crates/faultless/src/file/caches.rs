@@ -1,12 +1,16 @@
 //! The caches of this process: one for each file, however often it is opened, so that all see the same bytes.
 //!
-//! The list is locked while a file is opened, and while its last handle ends. So who opens a file again finds either
-//! its cache, or all of its bytes in the file. Reclaim tries the lock, and does without.
+//! The list is locked while a file is put there or taken away, and while handles come and go. The last handle of a file
+//! writes it back first, and the file stays in the list meanwhile. So who opens a file again finds either its cache, or
+//! all of its bytes in the file. Reclaim tries the lock, and does without.
+//!
+//! A backing of the program's own may open and end other files. So it is neither called nor dropped with the lock held.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{Errno, SLOT, Span};
@@ -40,18 +44,43 @@ struct Entry {
 
 static CACHES: OfProcess<Mutex<Vec<Entry>>> = OfProcess::new();
 
-/// The list of all files that are open.
-pub(super) struct Files(MutexGuard<'static, Vec<Entry>>);
-
-/// No thread opens a file or ends its last handle while this is there.
-pub(super) fn lock() -> Files {
-    Files(caches())
-}
-
 /// All files that are open, and perhaps some that are not any more.
 pub(super) fn all() -> Vec<Weak<Shared>> {
-    let Files(caches) = lock();
-    caches.iter().map(|entry| Weak::clone(&entry.shared)).collect()
+    caches().iter().map(|entry| Weak::clone(&entry.shared)).collect()
+}
+
+/// Calls `f` with a file that is still open, if no other thread does so with this file. Its last handle waits for the
+/// end of this, and drops it then.
+pub(super) fn in_turn<T>(file: &Weak<Shared>, f: impl FnOnce(&Shared) -> T) -> Option<T> {
+    loop {
+        let caches = caches();
+        let entry = caches.iter().find(|entry| Weak::ptr_eq(&entry.shared, file))?;
+        let shared = entry.shared.upgrade()?;
+        let turn = Arc::clone(&shared.turn);
+        if let Some(has_turn) = try_turn(&turn) {
+            drop(caches);
+            let done = f(&shared);
+            drop(shared);
+            drop(has_turn);
+            return Some(done);
+        }
+        drop(shared);
+        // Who has it may need the list.
+        drop(caches);
+        wait_for_turn(&turn);
+    }
+}
+
+fn try_turn(turn: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
+    match turn.try_lock() {
+        Ok(turn) => Some(turn),
+        Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn wait_for_turn(turn: &Mutex<()>) {
+    drop(turn.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 fn caches() -> MutexGuard<'static, Vec<Entry>> {
@@ -68,7 +97,7 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
     let mut caches = caches();
     let known = caches.iter().find(|entry| entry.id == Some(id)).and_then(|entry| entry.shared.upgrade());
     if let Some(shared) = known {
-        let handle = Handle(Some(shared));
+        let handle = Handle::new(shared);
         let allowed = match handle.get().engine.backing() {
             Source::Local(local) => local.allow_writes(file),
             Source::Custom(_) | Source::Private(_) => Ok(()),
@@ -80,7 +109,8 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
         return Ok(handle);
     }
     let local = LocalFile::new(file, is_huge)?;
-    add(&mut caches, Some(id), Source::Local(local), about.len(), local::is_writable(file))
+    let shared = make(Source::Local(local), about.len(), local::is_writable(file))?;
+    Ok(add(&mut caches, Some(id), shared))
 }
 
 /// Whether a file has a cache.
@@ -93,15 +123,22 @@ pub(super) fn is_cached(file: &File) -> io::Result<bool> {
 
 /// The cache of a backing of the program's own.
 pub(super) fn of_backing(custom: Custom, length: u64) -> io::Result<Handle> {
-    add(&mut caches(), None, Source::Custom(custom), length, true)
+    let shared = make(Source::Custom(custom), length, true)?;
+    Ok(add(&mut caches(), None, shared))
 }
 
 /// The cache of a private mapping.
 pub(super) fn of_private(private: Private, bytes: usize) -> io::Result<Handle> {
-    add(&mut caches(), None, Source::Private(private), bytes as u64, false)
+    let shared = make(Source::Private(private), bytes as u64, false)?;
+    Ok(add(&mut caches(), None, shared))
 }
 
-fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, grows: bool) -> io::Result<Handle> {
+fn add(caches: &mut Vec<Entry>, id: Option<Id>, shared: Arc<Shared>) -> Handle {
+    caches.push(Entry { id, shared: Arc::downgrade(&shared) });
+    Handle::new(shared)
+}
+
+fn make(source: Source, length: u64, grows: bool) -> io::Result<Arc<Shared>> {
     let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
     let length = usize::try_from(length).map_err(|_| kernel(Errno::EFBIG))?;
     let frames = owner::frames().ok_or_else(|| kernel(Errno::ENOMEM))?;
@@ -113,10 +150,7 @@ fn add(caches: &mut Vec<Entry>, id: Option<Id>, source: Source, length: u64, gro
     let process = Process { store, counters, knobs, gauges };
     let cache = Cache::new(UserMemory::new(), source, length, most, process).map_err(kernel)?;
     let engine = Arc::new(Paged::new(cache).ok_or_else(|| kernel(Errno::ENOMEM))?);
-    let shared = Arc::new(Shared::new(engine));
-    caches.retain(|entry| entry.shared.strong_count() > 0);
-    caches.push(Entry { id, shared: Arc::downgrade(&shared) });
-    Ok(Handle(Some(shared)))
+    Ok(Arc::new(Shared::new(engine)))
 }
 
 /// How long a file may become: a part of the addresses, where these are limited.
@@ -137,9 +171,18 @@ impl Handle {
     }
 }
 
+impl Handle {
+    /// One more. The caller has one, or the list, and the file is there.
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.handles.fetch_add(1, Relaxed);
+        shared.came.fetch_add(1, Relaxed);
+        Self(Some(shared))
+    }
+}
+
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self::new(Arc::clone(self.0.as_ref().expect("it is there until it is dropped")))
     }
 }
 
@@ -151,18 +194,36 @@ impl Drop for Handle {
             std::mem::forget(shared);
             return;
         }
-        // No other thread finds it in the list meanwhile.
-        let _caches = caches();
-        if Arc::strong_count(&shared) == 2 {
-            // The other one may be the background's: it takes no more while the list is locked.
-            drop(shared.flushing.lock().unwrap_or_else(PoisonError::into_inner));
+        let (mut result, mut written_with) = (Ok(()), None);
+        loop {
+            let mut caches = caches();
+            if shared.handles.load(Relaxed) > 1 {
+                shared.handles.fetch_sub(1, Relaxed);
+                // Not the last reference.
+                drop(shared);
+                return;
+            }
+            let has_turn = try_turn(&shared.turn).is_some();
+            let came = Some(shared.came.load(Relaxed));
+            // What a sync leaves dirty that had the file for itself is not there to be written.
+            if has_turn && (result.is_err() || written_with == came || !shared.engine.is_dirty()) {
+                caches.retain(|entry| entry.shared.as_ptr() != Arc::as_ptr(&shared));
+                break;
+            }
+            // Backings may need the list. Who opens the file meanwhile has this cache.
+            drop(caches);
+            match has_turn {
+                true => {
+                    written_with = came;
+                    result = shared.sync(0, shared.engine.length());
+                }
+                false => wait_for_turn(&shared.turn),
+            }
         }
-        if Arc::strong_count(&shared) == 1
-            && shared.engine.is_dirty()
-            && let Err(error) = shared.sync(0, shared.engine.length())
-        {
+        if let Err(error) = result {
             message::file_is_not_written(error);
         }
+        // The last reference: no thread has a turn, or finds it in the list.
         drop(shared);
     }
 }
@@ -196,18 +257,15 @@ pub(super) fn mapped() -> Vec<InFile> {
 
 /// Writes back what is dirty in all files of this process, or may be; the first error.
 pub(super) fn sync_all() -> io::Result<()> {
-    let Some(caches) = CACHES.known() else { return Ok(()) };
-    // The last handle of a file waits for this, so what is upgraded here is not the last reference.
-    let caches = caches.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut result = Ok(());
-    for shared in caches.iter().filter_map(|entry| entry.shared.upgrade()) {
+    let sync = |shared: &Shared| {
         let is_written = shared.mapped().iter().any(|part| part.used == Use::Write);
-        if is_written || shared.engine.is_dirty() {
-            let synced = shared.sync(0, shared.engine.length());
-            result = result.and(synced.map_err(|error| io::Error::from_raw_os_error(error.number())));
-        }
-    }
-    result
+        if is_written || shared.engine.is_dirty() { shared.sync(0, shared.engine.length()) } else { Ok(()) }
+    };
+    let files = if CACHES.known().is_some() { all() } else { Vec::new() };
+    // A file that has ended by now was written by its last handle.
+    let results = files.iter().filter_map(|file| in_turn(file, sync));
+    let result = results.fold(Ok(()), |all, synced| all.and(synced));
+    result.map_err(|error| io::Error::from_raw_os_error(error.number()))
 }
 
 /// Memory of files, for the background thread.

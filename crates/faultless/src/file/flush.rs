@@ -4,11 +4,10 @@
 //! more dirty bytes than the knob `dirty_background` allows. Where nothing is dirty and nothing is mapped lazily for writing,
 //! it sleeps until the next write. Writes never wait for it; the end of the last handle of a file waits for its turn.
 //!
-//! It has a file for one turn at a time, with the file's `flushing` lock, which it takes while it has the list of all
-//! files. A file is open in other places too while it does so: the last handle writes back itself.
+//! It has a file for one turn at a time (`caches::in_turn`). A file is open in other places too while it does so: the
+//! last handle writes back itself.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use faultless_base::SLOT;
@@ -17,7 +16,6 @@ use faultless_page::gauges::{Gauge, Gauges};
 use faultless_page::knobs::{Knob, Values};
 
 use crate::file::caches;
-use crate::file::shared::Shared;
 use crate::page;
 use crate::process::bell::Bell;
 use crate::process::owner::OfProcess;
@@ -140,7 +138,7 @@ impl Flusher {
     fn look(&self) -> Looked {
         let (mut is_mapped, mut is_stuck, mut has_failed) = (false, false, false);
         for file in caches::all() {
-            let of_file = with(&file, |shared| {
+            let _ = caches::in_turn(&file, |shared| {
                 let (mut written, mut is_over) = (0, self.is_over());
                 while self.is_on() {
                     // An error is kept for the next sync, and this is tried again at the next look.
@@ -156,7 +154,6 @@ impl Flusher {
                 is_stuck |= is_over && written == 0;
                 is_mapped |= shared.is_mapped_lazily_for_writing();
             });
-            let _ = of_file;
         }
         if (is_stuck && self.is_over()) || has_failed {
             Looked::Stuck { has_failed }
@@ -182,18 +179,4 @@ enum Looked {
     Done {
         is_mapped: bool,
     },
-}
-
-/// Calls `f` with a file that is still open, whose last handle waits for the end of this.
-fn with(file: &Weak<Shared>, f: impl FnOnce(&Shared)) -> Option<()> {
-    let caches = caches::lock();
-    let shared = file.upgrade()?;
-    let flushing = Arc::clone(&shared.flushing);
-    let turn = flushing.lock().unwrap_or_else(PoisonError::into_inner);
-    drop(caches);
-    f(&shared);
-    // Never the last reference: its owner waits for the lock, and drops it then.
-    drop(shared);
-    drop(turn);
-    Some(())
 }

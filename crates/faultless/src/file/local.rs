@@ -16,6 +16,7 @@ use faultless_page::stats::Counter;
 
 use crate::background::owner;
 use crate::file::changed::Changed;
+use crate::file::opened::Opened;
 use crate::file::queue::Queue;
 
 /// File systems that write what the memory has at that moment, whatever a thread changes meanwhile. Others check sums
@@ -24,8 +25,8 @@ const WRITE_ANYTHING: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC]
 
 /// One way of opening it: descriptors of the library's own, whose positions are no other's.
 struct Ways {
-    buffered: File,
-    direct: Option<File>,
+    buffered: Opened,
+    direct: Option<Opened>,
 }
 
 /// A file of the system.
@@ -62,7 +63,10 @@ impl Ways {
         let is_usable = !write || flags(file) & libc::O_APPEND == 0;
         let itself = |error| if is_usable { file.try_clone() } else { Err(error) };
         let buffered = again(file, write, 0).or_else(itself)?;
-        Ok(Self { buffered, direct: again(file, write, libc::O_DIRECT).ok() })
+        Ok(Self {
+            buffered: Opened::new(buffered),
+            direct: again(file, write, libc::O_DIRECT).ok().map(Opened::new),
+        })
     }
 }
 
@@ -127,7 +131,7 @@ impl LocalFile {
     /// The file is as this library has left it. Whether it was so before, as far as its time tells: if not, another
     /// process, or another call of this one, has changed it.
     pub(super) fn note_change(&self) -> bool {
-        self.changed.note(&self.reads.buffered)
+        self.reads.buffered.get().is_ok_and(|file| self.changed.note(file))
     }
 
     /// Whether it is read past the kernel's page cache.
@@ -135,7 +139,7 @@ impl LocalFile {
         self.is_direct.load(Relaxed)
     }
 
-    fn direct<'a>(&self, ways: &'a Ways) -> Option<&'a File> {
+    fn direct<'a>(&self, ways: &'a Ways) -> Option<&'a Opened> {
         ways.direct.as_ref().filter(|_| self.is_direct())
     }
 
@@ -152,7 +156,7 @@ impl LocalFile {
         let whole = Span::new(from.start, from.bytes() / PAGE * PAGE);
         let mut done = 0;
         if let Some(file) = self.direct(ways).filter(|_| !whole.is_empty()) {
-            match pwrite(file.as_raw_fd(), offset, whole) {
+            match pwrite(file.number_to_write()?, offset, whole) {
                 Ok(written) => done = written,
                 Err(error) => self.refused(error)?,
             }
@@ -165,7 +169,7 @@ impl LocalFile {
 
     fn write_buffered(&self, ways: &Ways, mut offset: u64, mut from: Span) -> Result<(), Errno> {
         while !from.is_empty() {
-            let done = pwrite(ways.buffered.as_raw_fd(), offset, from)?;
+            let done = pwrite(ways.buffered.number_to_write()?, offset, from)?;
             if done == 0 {
                 return Err(Errno::EIO);
             }
@@ -181,7 +185,7 @@ impl LocalFile {
     fn read_rest(&self, offset: u64, to: Span, mut done: usize) -> Result<usize, Errno> {
         while done < to.bytes() {
             let rest = Span { start: to.start + done, ..to };
-            match pread(self.reads.buffered.as_raw_fd(), offset + done as u64, rest)? {
+            match pread(self.reads.buffered.number()?, offset + done as u64, rest)? {
                 0 => break,
                 read => done += read,
             }
@@ -231,7 +235,7 @@ impl LocalFile {
 impl Backing for LocalFile {
     fn read(&self, offset: u64, to: Span) -> Result<usize, Errno> {
         let mut done = 0;
-        match self.direct(&self.reads).map(|file| pread(file.as_raw_fd(), offset, to)) {
+        match self.direct(&self.reads).map(|file| pread(file.number()?, offset, to)) {
             Some(Ok(read)) => done = read,
             Some(Err(error)) => self.refused(error)?,
             None => {}
@@ -247,7 +251,10 @@ impl Backing for LocalFile {
         let second = reads.next();
         // A ring for one read would cost more than it gains.
         let queue = second.and_then(|_| Queue::new());
-        let Some(mut queue) = queue else {
+        let file = self.direct(&self.reads).unwrap_or(&self.reads.buffered);
+        let is_buffered = std::ptr::eq(file, &self.reads.buffered);
+        // Behind the ring: that has a number of its own.
+        let (Some(mut queue), Ok(number)) = (queue, file.number()) else {
             owner::counters().add(Counter::FileUnqueued, second.is_some() as u64);
             let mut begun = [Some(first), second].into_iter().flatten();
             while let Some(request) = begun.next().or_else(|| reads.next()) {
@@ -255,10 +262,8 @@ impl Backing for LocalFile {
             }
             return;
         };
-        let file = self.direct(&self.reads).unwrap_or(&self.reads.buffered);
-        let is_buffered = std::ptr::eq(file, &self.reads.buffered);
         let first = [Some(first), second].into_iter().flatten();
-        let made = queue.run(file.as_raw_fd(), first, reads, |request, result| self.redo(request, result));
+        let made = queue.run(number, first, reads, |request, result| self.redo(request, result));
         owner::counters().add(Counter::FileUnqueued, queue.is_broken() as u64);
         let made = made as u64;
         owner::counters().add(Counter::FileQueued, made);
@@ -267,35 +272,37 @@ impl Backing for LocalFile {
 
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        self.changed.by_us(&ways.buffered, |_| self.write_by(ways, offset, from))
+        self.changed.by_us(ways.buffered.get()?, |_| self.write_by(ways, offset, from))
     }
 
     fn sync(&self) -> Result<(), Errno> {
         let Some(ways) = self.writes.get() else { return Ok(()) };
+        let number = ways.buffered.number()?;
         // SAFETY: a descriptor of this value's.
-        call(|| unsafe { libc::fdatasync(ways.buffered.as_raw_fd()) as isize }).map(drop)
+        call(|| unsafe { libc::fdatasync(number) as isize }).map(drop)
     }
 
     fn grow(&self, length: u64) -> Result<u64, Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        self.changed.by_us(&ways.buffered, |about| {
+        let file = ways.buffered.get()?;
+        self.changed.by_us(file, |about| {
             // Another process may have made it longer.
             if about.len() < length {
-                truncate(&ways.buffered, length)?;
+                truncate(file, length)?;
             }
             Ok(about.len())
         })
     }
 
     fn truncate(&self, length: u64) -> Result<(), Errno> {
-        self.changed.by_us(&self.reads.buffered, |about| {
+        self.changed.by_us(self.reads.buffered.get()?, |about| {
             // Another process, or another call of this one, may have done it.
             if about.len() <= length {
                 return Ok(());
             }
             let ways = self.writes.get().ok_or(Errno::EBADF)?;
             self.data.store(0, Relaxed);
-            truncate(&ways.buffered, length)
+            truncate(ways.buffered.get()?, length)
         })
     }
 
@@ -305,10 +312,10 @@ impl Backing for LocalFile {
         // A block that the end of the file cuts goes, too.
         let bytes = bytes.next_multiple_of(PAGE) as i64;
         self.data.store(0, Relaxed);
-        let fd = ways.buffered.as_raw_fd();
+        let file = ways.buffered.get()?;
         // SAFETY: a descriptor of this value's.
-        let punch = || call(|| unsafe { libc::fallocate(fd, how, offset as i64, bytes) as isize });
-        match self.changed.by_us(&ways.buffered, |_| punch()) {
+        let punch = || call(|| unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, bytes) as isize });
+        match self.changed.by_us(file, |_| punch()) {
             Ok(_) => Ok(true),
             Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
             Err(error) => Err(error),
@@ -317,7 +324,7 @@ impl Backing for LocalFile {
 
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         // The position of this descriptor is no other's.
-        let Some(file) = &self.reads.direct else { return false };
+        let Some(Ok(file)) = self.reads.direct.as_ref().map(Opened::get) else { return false };
         let end = offset + bytes as u64;
         if self.is_known_data(offset, end) {
             return false;

@@ -26,6 +26,7 @@ mod flush;
 mod fork;
 mod local;
 mod mapping;
+mod opened;
 mod paged;
 mod private;
 mod queue;

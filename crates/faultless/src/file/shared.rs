@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use faultless_base::Errno;
@@ -29,8 +29,12 @@ pub(super) struct Shared {
     mapped: Mutex<Vec<Mapped>>,
     /// Whether faults of private mappings use the cache.
     is_copied: AtomicBool,
-    /// Held while the background writes the file back.
-    pub(super) flushing: Arc<Mutex<()>>,
+    /// Held by who writes the file back and has no handle.
+    pub(super) turn: Arc<Mutex<()>>,
+    /// Handles. They come and go with the list of all files locked; who has one may make more.
+    pub(super) handles: AtomicUsize,
+    /// How many there have been.
+    pub(super) came: AtomicUsize,
 }
 
 /// A part of a file that is mapped.
@@ -75,7 +79,9 @@ impl Shared {
             users: RwLock::default(),
             mapped: Mutex::default(),
             is_copied: AtomicBool::new(false),
-            flushing: Arc::default(),
+            turn: Arc::default(),
+            handles: AtomicUsize::new(0),
+            came: AtomicUsize::new(0),
         }
     }
 

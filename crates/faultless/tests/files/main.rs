@@ -10,9 +10,13 @@ mod borders;
 #[path = "../chance/mod.rs"]
 mod chance;
 mod counted;
+mod devices;
 mod failing;
 mod flush;
 mod lazy;
+mod nested;
+mod on_the_way;
+mod pipes;
 mod plain;
 mod power;
 mod prefetch;

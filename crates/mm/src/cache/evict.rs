@@ -105,7 +105,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let is_huge = change.is(flag::HUGE);
         // Before it is kept by the owner: no memory counts twice.
         self.count(before, Share::default());
-        let place = (is_huge && to == To::Store).then(|| self.store.place_to_keep()).flatten();
+        // The kernel may go on reading what it has a reference to: no other file's bytes may come there.
+        let is_reused = is_huge && to == To::Store && !change.is(flag::MAPPED | flag::WATCHED);
+        let place = is_reused.then(|| self.store.place_to_keep()).flatten();
         let left = match place {
             Some(frame) => {
                 let moved = self.memory.move_out(at.start, frame);

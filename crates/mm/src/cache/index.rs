@@ -39,8 +39,11 @@ pub mod flag {
     pub const WATCHED: usize = 1 << 6;
     /// The kernel notes which of its pages are written to.
     pub const TRACKED: usize = 1 << 7;
+    /// A mapping has it, or had it since its memory came: the kernel may have references to that for the program (bytes
+    /// in a pipe).
+    pub const MAPPED: usize = 1 << 8;
     /// One thread that uses it.
-    pub const PIN: usize = 1 << 8;
+    pub const PIN: usize = 1 << 9;
 }
 
 /// Pages of one slot that follow each other.
@@ -334,7 +337,7 @@ impl Change<'_> {
         self.index.clear(Entry::Hole, self.slot);
         self.unset(flag::TABLE & !left);
         self.set(left);
-        let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED;
+        let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED | flag::MAPPED;
         self.index.states[self.slot].fetch_and(!ended, Release);
     }
 }

@@ -13,6 +13,7 @@
 //! | [`prefetch`] | many of them at a time |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
+//! | `settle` | which pages a device may be writing to |
 //! | `share` | what its memory counts as |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
@@ -22,8 +23,9 @@
 //! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]):
 //! a thread that has one only tries others; `account`. The backing is called with all but the last.
 //!
-//! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction and
-//! mappings: the caller sees to that.
+//! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction,
+//! mappings, and reads for faults of other caches: the caller sees to that. So they wait for the lock of each slot, also
+//! of one that has nothing: its bytes may be on their way.
 //!
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
@@ -36,6 +38,7 @@ pub mod index;
 pub mod prefetch;
 mod recent;
 mod resize;
+mod settle;
 mod share;
 mod staged;
 mod staging;
@@ -262,6 +265,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let change = self.change(slot);
             let before = self.share(slot);
             self.holds[slot].fetch_add(1, Relaxed);
+            change.set(flag::MAPPED);
             self.count(before, self.share(slot));
             drop(change);
         }

@@ -100,8 +100,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.length.store(length, Relaxed);
         let gone = length.next_multiple_of(PAGE);
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
-            if self.index.state(slot) & (flag::FILLED | flag::WATCHED) != 0 {
-                let change = self.change(slot);
+            // Also where nothing is present: a fault may be bringing bytes from before.
+            let change = self.change(slot);
+            if change.is(flag::FILLED | flag::WATCHED) {
                 self.forget(change, slot, part);
             }
         }
@@ -116,7 +117,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         others.iter().all(|other| self.index.run(Entry::Present, slot, *other, true) == Part::NONE)
     }
 
-    /// Pages of a slot are not the file's any more. No thread uses them.
+    /// Pages of a slot are not the file's any more. No thread needs their bytes.
     fn forget(&self, change: Change<'_>, slot: usize, part: Part) {
         self.index.unset(Entry::Dirty, slot, part);
         if self.is_all(slot, part) && change.leave() {
@@ -133,6 +134,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.empty(self.pages(slot, part));
         }
         self.count(before, self.share(slot));
+        change.stay();
     }
 
     /// Has bytes inside the file read as zero, and its backing keep no room for them, as far as it can. The caller has
@@ -155,12 +157,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return self.write_zeroes(whole.start, whole.bytes());
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
-            if self.index.state(slot) & (flag::FILLED | flag::WATCHED) == 0 {
+            // As in `truncate`.
+            let change = self.change(slot);
+            if !change.is(flag::FILLED | flag::WATCHED) {
                 continue;
             }
-            let change = self.change(slot);
             let is_free = self.holds[slot].load(Relaxed) == 0;
-            if is_free && (self.is_all(slot, part) || !change.is(flag::HUGE)) {
+            let can_go = is_free && (self.is_all(slot, part) || !change.is(flag::HUGE));
+            // A fault of a copy may be reading a page, which then may not be missing.
+            if can_go && (!change.is(flag::WATCHED) || change.leave()) {
                 self.forget(change, slot, part);
             } else {
                 // The file has zeroes there, too.

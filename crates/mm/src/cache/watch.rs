@@ -171,19 +171,45 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// The same of one slot, of which the caller has the lock. Whether some page is dirty for that.
     pub(super) fn find_changes(&self, slot: usize, part: Part) -> bool {
-        let start = self.slot_span(slot).start;
         let mut is_any = false;
-        let mut soil = |run: Span| {
-            for page in (run.start..run.end).step_by(PAGE) {
-                let page = Part { first: (page - start) / PAGE, count: 1 };
-                is_any |= self.index.has(Entry::Present, slot, page) && self.soil_page(slot, page);
-            }
-        };
+        let mut soil = |run: Span| is_any |= self.soil_run(slot, run);
         let is_known = self.memory.take_changes(self.pages(slot, part), &mut soil);
         if !is_known {
             soil(self.pages(slot, part));
         }
         is_any
+    }
+
+    /// Pages of a slot were written to, or may have been.
+    fn soil_run(&self, slot: usize, run: Span) -> bool {
+        let start = self.slot_span(slot).start;
+        let (mut is_any, mut zeroes) = (false, Span::new(run.start, 0));
+        for at in (run.start..run.end).step_by(PAGE) {
+            let page = Part { first: (at - start) / PAGE, count: 1 };
+            if !self.index.has(Entry::Present, slot, page) {
+                continue;
+            }
+            if self.soil_page(slot, page) {
+                is_any = true;
+            } else if zeroes.end == at {
+                zeroes.end += PAGE;
+            } else {
+                is_any |= self.note_zeroes(slot, zeroes);
+                zeroes = Span::new(at, PAGE);
+            }
+        }
+        self.note_zeroes(slot, zeroes) | is_any
+    }
+
+    /// Pages of a hole that are zero still, though something was to be written there: a device may be about to do that.
+    /// So they are looked at again. Whether they are dirty.
+    fn note_zeroes(&self, slot: usize, zeroes: Span) -> bool {
+        if zeroes.is_empty() || self.memory.note_again(zeroes) {
+            return false;
+        }
+        let first = (zeroes.start - self.slot_span(slot).start) / PAGE;
+        self.index.set(Entry::Dirty, slot, Part { first, count: zeroes.bytes() / PAGE });
+        true
     }
 
     /// Lets all pages of a tracked slot go that is clean, as far as they stay so. Whether all went. No thread has a
@@ -240,7 +266,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Moves pages back that are nowhere else: it does not give up.
-    fn move_back(&self, from: Span, to: usize) {
+    pub(super) fn move_back(&self, from: Span, to: usize) {
         let (mut done, mut turn) = (0, 0);
         while done < from.bytes() {
             match self.memory.move_pages(Span { start: from.start + done, ..from }, to + done) {

@@ -73,7 +73,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 // With its lock: who looks whether it is clean must not miss a page that is turned to and fro. A page in
                 // writeback stays, so it needs no pin.
                 let change = self.change(slot);
-                self.index.turn(Entry::Dirty, Entry::Writeback, slot);
+                self.begin_writeback(&change, slot);
                 drop(change);
                 self.write_slot(slot, &mut batch);
             }

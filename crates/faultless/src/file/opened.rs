@@ -1,0 +1,45 @@
+//! A descriptor of a file that the program may close.
+//!
+//! A program may close descriptors that it does not know (`closefrom`), and the next file that it opens has the number
+//! then. So before each use this looks whether the number is still that of the file that it was opened for. If not, the
+//! use is `EBADF`, and the end of this closes nothing.
+
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, RawFd};
+
+use faultless_base::Errno;
+use faultless_base::sys::descriptor::Descriptor;
+
+/// Such a descriptor.
+pub(super) struct Opened {
+    /// Closed by `descriptor`.
+    file: ManuallyDrop<File>,
+    descriptor: Descriptor,
+}
+
+impl Opened {
+    pub(super) fn new(file: File) -> Self {
+        let descriptor = Descriptor::new(file.as_raw_fd() as usize);
+        Self { file: ManuallyDrop::new(file), descriptor }
+    }
+
+    /// EBADF: it is not open any more.
+    pub(super) fn get(&self) -> Result<&File, Errno> {
+        if self.descriptor.is_open() { Ok(&self.file) } else { Err(Errno::EBADF) }
+    }
+
+    /// Its number, for the next call.
+    pub(super) fn number(&self) -> Result<RawFd, Errno> {
+        self.get().map(AsRawFd::as_raw_fd)
+    }
+
+    /// The same for a call that writes at a place of the file. EBADF, too, where writes go to the end, whatever place
+    /// they name: the program has opened the file anew by this number.
+    pub(super) fn number_to_write(&self) -> Result<RawFd, Errno> {
+        let number = self.number()?;
+        // SAFETY: a question about a descriptor.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFL) };
+        if flags >= 0 && flags & libc::O_APPEND == 0 { Ok(number) } else { Err(Errno::EBADF) }
+    }
+}
