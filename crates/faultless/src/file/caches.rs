@@ -264,7 +264,9 @@ pub(super) fn sync_all() -> io::Result<()> {
     let files = if CACHES.known().is_some() { all() } else { Vec::new() };
     // A file that has ended by now was written by its last handle.
     let results = files.iter().filter_map(|file| in_turn(file, sync));
-    let result = results.fold(Ok(()), |all, synced| all.and(synced));
+    // All of them, also behind one that fails.
+    let mut result = Ok(());
+    results.for_each(|synced| result = result.and(synced));
     result.map_err(|error| io::Error::from_raw_os_error(error.number()))
 }
 

@@ -8,6 +8,7 @@ use crate::file::local::LocalFile;
 use crate::file::private::Private;
 
 /// All kinds of backings.
+#[expect(clippy::large_enum_variant, reason = "one for each file")]
 pub(super) enum Source {
     Local(LocalFile),
     Custom(Custom),
