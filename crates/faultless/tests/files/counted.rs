@@ -1,10 +1,13 @@
 //! Counters of what pages a file's memory has.
 
+use std::fs;
+use std::os::fd::FromRawFd;
+
 use faultless::file::File;
 use faultless_page::stats::Counter;
 
 use crate::lazy::{can_be_lazy, count};
-use crate::{SLOT, budget, hole};
+use crate::{PAGE, SLOT, budget, bytes, hole, named, read_all};
 
 /// The first write to 2 MiB counts once, by what pages came for it. A huge page that is in memory is divided when a
 /// mapping has to tell its pages apart.
@@ -28,4 +31,40 @@ fn writes_are_counted_by_the_pages_they_get() {
     file.sync().unwrap();
     file.drop_cache();
     assert!(count(Counter::FileSplit) > split || count(Counter::FileFallback) > failed);
+}
+
+#[test]
+fn what_files_do_is_counted() {
+    let _alone = budget(64 << 20);
+    let counted = || {
+        use Counter::*;
+        [FileAlloc, FileFilled, FileWritten, FileEvicted].map(faultless::region::Region::counted)
+    };
+    let named = named(&bytes(2 * SLOT, 1));
+    let file = File::open_writable(named.path()).unwrap();
+    let before = counted();
+    file.write_at(b"new", 10).unwrap();
+    file.sync().unwrap();
+    let is_huge = counted()[0] > before[0];
+    let least = if file.is_direct() && is_huge { SLOT } else { PAGE };
+    assert!(counted()[1] >= before[1] + least as u64);
+    assert_eq!(counted()[2], before[2] + PAGE as u64, "one page is written, and not 2 MiB");
+    assert_eq!(file.drop_cache(), SLOT);
+    assert_eq!(counted()[3], before[3] + SLOT as u64);
+    if !is_huge {
+        assert!(faultless::region::Region::counted(Counter::FileFallback) > 0);
+    }
+    // A file system whose writes go by its page cache, and a file without a name.
+    // SAFETY: a new descriptor.
+    let memory = unsafe { fs::File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
+    memory.set_len(3 * PAGE as u64).unwrap();
+    let in_memory = File::new(&memory).unwrap();
+    let before = faultless::region::Region::counted(Counter::FileBuffered);
+    in_memory.write_at(&bytes(2 * PAGE, 2), 5).unwrap();
+    in_memory.sync().unwrap();
+    assert!(read_all(&in_memory)[5..][..2 * PAGE] == bytes(2 * PAGE, 2));
+    let mut got = vec![0; 2 * PAGE];
+    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut got, 5).unwrap();
+    assert!(got == bytes(2 * PAGE, 2));
+    assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
 }

@@ -26,7 +26,6 @@ mod resize;
 
 use std::fs;
 use std::io;
-use std::os::fd::FromRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use chance::Chance;
@@ -340,43 +339,6 @@ fn a_program_that_locks_its_memory_locks_no_more_than_the_file() {
         };
         assert!(passes_in_child(in_child), "locked before: {before}");
     }
-}
-
-#[test]
-fn what_files_do_is_counted() {
-    use faultless_page::stats::Counter;
-    let _alone = budget(64 << 20);
-    let counted = || {
-        use Counter::*;
-        [FileAlloc, FileFilled, FileWritten, FileEvicted].map(faultless::region::Region::counted)
-    };
-    let named = named(&bytes(2 * SLOT, 1));
-    let file = File::open_writable(named.path()).unwrap();
-    let before = counted();
-    file.write_at(b"new", 10).unwrap();
-    file.sync().unwrap();
-    let is_huge = counted()[0] > before[0];
-    let least = if file.is_direct() && is_huge { SLOT } else { PAGE };
-    assert!(counted()[1] >= before[1] + least as u64);
-    assert_eq!(counted()[2], before[2] + PAGE as u64, "one page is written, and not 2 MiB");
-    assert_eq!(file.drop_cache(), SLOT);
-    assert_eq!(counted()[3], before[3] + SLOT as u64);
-    if !is_huge {
-        assert!(faultless::region::Region::counted(Counter::FileFallback) > 0);
-    }
-    // A file system whose writes go by its page cache, and a file without a name.
-    // SAFETY: a new descriptor.
-    let memory = unsafe { fs::File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
-    memory.set_len(3 * PAGE as u64).unwrap();
-    let in_memory = File::new(&memory).unwrap();
-    let before = faultless::region::Region::counted(Counter::FileBuffered);
-    in_memory.write_at(&bytes(2 * PAGE, 2), 5).unwrap();
-    in_memory.sync().unwrap();
-    assert!(read_all(&in_memory)[5..][..2 * PAGE] == bytes(2 * PAGE, 2));
-    let mut got = vec![0; 2 * PAGE];
-    std::os::unix::fs::FileExt::read_exact_at(&memory, &mut got, 5).unwrap();
-    assert!(got == bytes(2 * PAGE, 2));
-    assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
 }
 
 /// Only the clean memory of files that no mapping holds goes when the budget is lowered, or more is read than it
