@@ -95,13 +95,6 @@ static void children(int is_started)
     CHECK(mlockall(MCL_CURRENT) == 0 && munlockall() == 0);
 }
 
-/* The kernel ends no process 1 by a signal that it does not handle. */
-static void hangs(int signal)
-{
-    (void)signal;
-    _exit(7);
-}
-
 int main(int argc, char **argv)
 {
     signal(SIGALRM, hangs);

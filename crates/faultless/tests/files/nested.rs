@@ -109,7 +109,7 @@ fn a_backing_opens_a_file_for_each_call() {
     assert!(written(5, b"third"));
 }
 
-/// Handles of files, of their backings and of all files end and sync at the same time; whoever has dropped the last
+/// Handles of files, of their backings and of all files end and sync at the same time. Who has dropped the last
 /// handle finds its bytes in the file.
 #[test]
 fn many_threads_end_and_sync_them() {

@@ -4,7 +4,7 @@
 //! goes back to the kernel when its block is freed.
 
 use faultless_base::sys::Sys;
-use faultless_base::{Pages, SLOT, Slot, Span, UNIT};
+use faultless_base::{Pages, SLOT, Slot, Span};
 
 use crate::frame::arena::Arena;
 use crate::frame::extent::Extent;
@@ -95,32 +95,30 @@ impl<S: Sys> Space<S> {
     /// Whether `span` has memory of slot `i` that belongs to no block, while the slot belongs to some.
     fn is_beside_blocks(&self, shard: &Shard, i: Slot, span: Span) -> bool {
         let here = shard.slot(i).clip(span);
-        match shard.slots.state(i) {
-            State::Block => here.end > self.end_of_block(shard, i),
-            State::Runs => {
-                let mut at = here.start;
-                while at < here.end {
-                    let around = |run: &Span| run.contains(at);
-                    let Some(run) = shard.sizes.runs(i).map(|run| shard.run(i, run)).find(around) else {
-                        return true;
-                    };
-                    // How much was asked for is not known: the block ends somewhere in the last unit.
-                    if at > run.start && at >= run.end - UNIT {
-                        return true;
-                    }
-                    at = run.end;
-                }
-                false
+        let is_in_use = matches!(shard.slots.state(i), State::Block | State::Runs);
+        let mut at = here.start;
+        while is_in_use && at < here.end {
+            match self.block_around(shard, i, at) {
+                Some(block) => at = block.end,
+                None => return true,
             }
-            _ => false,
         }
+        false
     }
 
-    /// Where the large block ends that slot `i` belongs to.
-    fn end_of_block(&self, shard: &Shard, i: Slot) -> usize {
-        let blocks = Extent::between(Slot::new(0), i + 1).slots().rev();
-        let first = blocks.clone().find(|&first| shard.sizes.pages(first) > Pages::NONE).unwrap_or(i);
-        first.addr(shard.base) + shard.sizes.pages(first).bytes()
+    /// The block that address `at` of slot `i` belongs to.
+    fn block_around(&self, shard: &Shard, i: Slot, at: usize) -> Option<Span> {
+        let whole = || {
+            let has_block = |first: &Slot| shard.sizes.pages(*first) > Pages::NONE;
+            let first = Extent::between(Slot::new(0), i + 1).slots().rev().find(has_block)?;
+            Some(first.addr(shard.base))
+        };
+        let carved = || {
+            let run = shard.sizes.runs(i).map(|run| shard.run(i, run)).find(|run| run.contains(at))?;
+            Some(run.start)
+        };
+        let start = if shard.slots.state(i) == State::Runs { carved() } else { whole() }?;
+        Some(Span::new(start, self.usable(start))).filter(|block| block.contains(at))
     }
 
     /// The memory of slots that were given up while they were in the lists is idle no longer.

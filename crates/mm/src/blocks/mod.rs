@@ -381,8 +381,8 @@ impl<S: Sys> Space<S> {
         let Some(n) = shard.sizes.run(slot, unit) else { return false };
         let span = shard.run(slot, Run { unit, n });
         if shard.slots.has(slot, flag::GIVEN_UP) {
-            // What the program has there begins in the last unit, at the earliest.
-            return self.sys.discard(Span { end: span.end - UNIT, ..span });
+            // What lies behind it stays.
+            return self.sys.discard(Span::new(span.start, self.usable(span.start)));
         }
         self.sys.reset(span) || self.sys.discard(span)
     }

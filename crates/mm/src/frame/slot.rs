@@ -16,7 +16,7 @@
 //! one atomic step, so none is lost.
 //!
 //! A program may map something of its own over free slots. It says so by a flag ([`Slots::give_up`]), for which it needs
-//! no lock. Whoever takes such a slot from the lists, or puts it back, drops it for good ([`flag::GIVEN_UP`]).
+//! no lock. A thread that takes such a slot from the lists, or puts it back, drops it for good ([`flag::GIVEN_UP`]).
 
 use faultless_base::Slot;
 use faultless_base::sync::atomic::{AtomicU32, Ordering};

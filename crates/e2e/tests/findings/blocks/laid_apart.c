@@ -4,6 +4,7 @@
  * once the engine has ended (a "limit", "locks"). */
 #define _GNU_SOURCE
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -32,19 +33,6 @@ static int kernel_tells(void)
     return tells;
 }
 
-static char *by_instruction(char *at)
-{
-    char *is;
-    register long r10 asm("r10") = private | MAP_FIXED;
-    register long r8 asm("r8") = -1;
-    register long r9 asm("r9") = 0;
-    asm volatile("syscall"
-                 : "=a"(is)
-                 : "a"(SYS_mmap), "D"(at), "S"(N), "d"((long)rights), "r"(r10), "r"(r8), "r"(r9)
-                 : "rcx", "r11", "memory");
-    return is;
-}
-
 static void lay(char *at)
 {
     char *is;
@@ -60,7 +48,7 @@ static void lay(char *at)
     } else if (!strcmp(how, "opened")) {
         CHECK(mprotect(is = at, N, rights) == 0);
     } else if (!strcmp(how, "instruction")) {
-        is = by_instruction(at);
+        is = (char *)instruction(SYS_mmap, (long)at, N, rights, private | MAP_FIXED, -1);
     } else {
         CHECK(!strcmp(how, "call"));
         is = mmap(at, N, rights, private | MAP_FIXED, -1, 0);

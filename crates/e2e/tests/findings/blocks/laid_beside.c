@@ -2,6 +2,7 @@
  * call or by an instruction; "freed", where one was. It is the program's alone, also in a child and once the engine has ended. */
 #define _GNU_SOURCE
 #include "../../../programs/check.h"
+#include "../../../programs/instruction.h"
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -30,13 +31,7 @@ static void place(char *at)
     int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     char *is;
     if (own) {
-        register long r10 asm("r10") = flags;
-        register long r8 asm("r8") = -1;
-        register long r9 asm("r9") = 0;
-        asm volatile("syscall"
-                     : "=a"(is)
-                     : "a"(SYS_mmap), "D"(at), "S"(N), "d"((long)rights), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
+        is = (char *)instruction(SYS_mmap, (long)at, N, rights, flags, -1);
     } else {
         is = mmap(at, N, rights, flags, -1, 0);
     }
