@@ -1,6 +1,6 @@
 //! Dirty pages are written before a sync asks for it, by a thread of the background.
 //!
-//! It does what a sync does, for up to [`MOST_SLOTS`] slots at a time. Their pages are durable and clean then; or they are
+//! It does what a sync does, for a few slots at a time. Their pages are durable and clean then; or they are
 //! dirty as before, and the error is kept. A thread that writes to a page meanwhile waits for nothing.
 //!
 //! How old a dirty page is goes by slots, from the moment at which this thread saw the first of them. Who syncs holds
@@ -61,7 +61,7 @@ impl Ages {
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// Writes dirty pages of up to [`MOST_SLOTS`] slots, and waits until they are durable. How many bytes: none where
+    /// Writes dirty pages of a few slots, and waits until they are durable. How many bytes: none where
     /// no more are due, or while another thread syncs.
     pub fn flush(&self, which: Flush) -> Result<usize, Errno> {
         if !self.backing.is_written_back() {
