@@ -308,3 +308,26 @@ fn a_small_part_that_is_replaced_is_noted_no_more() {
     p.space.forget(part);
     assert!(!p.space.is_noted(part) && p.space.is_noted(Span::new(span.start + 4 * SLOT, 2 * SLOT)));
 }
+
+/// Memory at addresses of the program's own.
+#[test]
+fn content_that_is_being_dropped_is_no_use_of_what_comes_after_it() {
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (2 * SLOT) as u64);
+    let span = p.fake.map(16 * SLOT);
+    p.space.committed(span);
+    p.fake.write(span, 7);
+    let huge = || (span.start..span.end).step_by(SLOT).filter(|&at| p.fake.page(at).huge).count();
+    (0..4).for_each(|_| _ = p.space.step());
+    assert_eq!(huge(), 16, "it is used throughout");
+    let emptying = p.space.emptied(span);
+    (0..4).for_each(|_| _ = p.space.step());
+    assert!(huge() <= 2, "{} slots while the content goes", huge());
+    p.fake.empty(span);
+    drop(emptying);
+    (0..4).for_each(|_| _ = p.space.step());
+    assert!(huge() <= 2, "{} slots after it went", huge());
+    p.fake.write(span, 7);
+    (0..4).for_each(|_| _ = p.space.step());
+    assert_eq!(huge(), 16, "it is used throughout again");
+}

@@ -16,7 +16,7 @@ use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
-use crate::state::advices::KNOWN;
+use crate::state::advices::{Emptying, KNOWN};
 use crate::state::announced::expected;
 use crate::state::known::{Known, Use};
 use faultless_page::stats::Counter;
@@ -51,7 +51,8 @@ impl<S: Sys> Space<S> {
         let share = if table.all().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
         let groups = table.all().map(Known::groups).sum();
         self.advices.widen(inner);
-        table.set(place, Known::new(inner, share, groups), &self.budget);
+        let number = table.number();
+        table.set(place, Known::new(number, inner, share, groups), &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
             self.advise_known(known);
         }
@@ -61,13 +62,14 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program drops the content of `span`. Where it used memory densely, that says nothing of what it does next: it
-    /// begins anew.
-    pub fn emptied(&self, span: Span) {
+    /// begins anew. Until the content is gone, what is returned has to be kept: nobody takes it for new content.
+    pub fn emptied(&self, span: Span) -> Emptying<'_> {
         let span = span.aligned_inside(SLOT);
         if !self.may_have_committed(span) || self.is_looked_at() {
-            return;
+            return Emptying::nothing();
         }
-        let Some(mut table) = self.advices.lock() else { return };
+        let emptying = self.advices.begin_emptying();
+        let Some(mut table) = self.advices.lock() else { return emptying };
         for place in 0..KNOWN {
             let Some(known) = table.at(place).filter(|k| !k.cut) else { continue };
             let part = known.span.clip(span);
@@ -81,13 +83,15 @@ impl<S: Sys> Space<S> {
             self.sys.huge(part, Huge::Refused);
             let at = if is_all { Some(place) } else { table.place(|k| k.use_ != Use::Dense) };
             let Some(at) = at else { continue };
-            table.set(at, known.again(part), &self.budget);
+            let number = table.number();
+            table.set(at, known.again(number, part), &self.budget);
             if let Some(again) = table.at_mut(at) {
                 self.advise_known(again);
             }
             table.note_change();
             self.want_worker();
         }
+        emptying
     }
 
     /// The slots of a mapping that have memory, as far as those count: parts of it may be unmapped.
@@ -213,6 +217,9 @@ impl<S: Sys> Space<S> {
             }
             let seen = self.advices.lock().and_then(|table| table.at(place));
             let Some(seen) = seen.filter(|known| !known.cut) else { continue };
+            if seen.use_ == Use::Unknown && self.advices.is_emptying() {
+                continue;
+            }
             let is_known = || {
                 let known = self.advices.lock().and_then(|table| table.at(place));
                 known.is_some_and(|known| known.span == seen.span)
@@ -223,8 +230,8 @@ impl<S: Sys> Space<S> {
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut table) = self.advices.lock() else { continue };
-            // The program may have unmapped it meanwhile, or another thread may have looked.
-            let same = |k: &&mut Known| k.span == seen.span && k.use_ == seen.use_ && !k.cut;
+            // The program may have unmapped or emptied it meanwhile, or another thread may have looked.
+            let same = |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }

@@ -34,7 +34,7 @@ impl<S: Sys> Space<S> {
     pub fn fork_child(&self) {
         self.sys.forked();
         self.leave_slots();
-        self.advices.force_unlock();
+        self.advices.begin_again();
         self.ahead.begin_again();
         self.files.forget();
         self.all_shards().for_each(Shard::force_unlock);

@@ -1,6 +1,7 @@
 //! The mappings that were advised: a short table behind a lock. [`crate::mapping::advice`] acts on it.
 
 use faultless_base::Span;
+use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sync::{TryGuard, TryLock};
 
 use crate::frame::budget::Budget;
@@ -17,12 +18,43 @@ pub(crate) struct Advices {
     table: TryLock<Table>,
     /// The addresses among which all mappings lie that were ever in the table.
     bounds: Bounds,
+    /// Calls under way that drop content of mappings in the table.
+    emptying: AtomicUsize,
+}
+
+/// A call that drops content is under way until this is dropped.
+pub struct Emptying<'a>(Option<&'a AtomicUsize>);
+
+impl Emptying<'_> {
+    /// No content that matters is dropped.
+    pub(crate) const fn nothing() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Emptying<'_> {
+    fn drop(&mut self) {
+        if let Some(calls) = self.0 {
+            calls.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Advices {
     pub(crate) fn new() -> Self {
-        let table = Table { known: [None; KNOWN], next: 0, quiet: PATIENCE };
-        Self { table: TryLock::new(table), bounds: Bounds::new() }
+        let table = Table { known: [None; KNOWN], next: 0, quiet: PATIENCE, begun: 0 };
+        Self { table: TryLock::new(table), bounds: Bounds::new(), emptying: AtomicUsize::new(0) }
+    }
+
+    /// A call that drops content begins. To be called before the table says so.
+    pub(crate) fn begin_emptying(&self) -> Emptying<'_> {
+        self.emptying.fetch_add(1, Ordering::SeqCst);
+        Emptying(Some(&self.emptying))
+    }
+
+    /// Whether such a call is under way: what is seen of the content then says nothing.
+    pub(crate) fn is_emptying(&self) -> bool {
+        self.emptying.load(Ordering::SeqCst) > 0
     }
 
     /// The table, behind its lock. The lock is held while advice is given, but not while looking, which takes longer.
@@ -40,9 +72,10 @@ impl Advices {
         self.bounds.widen(span.start..span.end);
     }
 
-    /// In a forked child: the holder of the lock is not here.
-    pub(crate) fn force_unlock(&self) {
+    /// In a forked child: the holder of the lock is not here, nor are threads that drop content.
+    pub(crate) fn begin_again(&self) {
         self.table.force_unlock();
+        self.emptying.store(0, Ordering::SeqCst);
     }
 
     /// Slots that are charged for mappings in the table.
@@ -58,6 +91,8 @@ pub(crate) struct Table {
     next: usize,
     /// Looks since the last change.
     quiet: u32,
+    /// Mappings that began, or began anew.
+    begun: u64,
 }
 
 impl Table {
@@ -104,6 +139,12 @@ impl Table {
         })
     }
 
+    /// The number of a mapping that begins, or begins anew.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
     /// Puts `known` where another one was or none, and squares the account: what each of them is charged counts while
     /// it is in the table. One that only counts is not put there if it counts for nothing.
     pub(crate) fn set(&mut self, place: usize, known: Known, account: &Budget) {
@@ -131,7 +172,7 @@ mod tests {
         let advices = Advices::new();
         let mut table = advices.lock().unwrap();
         let known = |charged: usize| {
-            let mut known = Known::new(Span::new(0, 8 * SLOT), 1, 0);
+            let mut known = Known::new(0, Span::new(0, 8 * SLOT), 1, 0);
             known.charged = charged;
             known
         };

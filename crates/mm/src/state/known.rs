@@ -16,6 +16,8 @@ const GROUPS_OF_ALL: usize = 128;
 /// A mapping of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
+    /// Tells it from one before it at the same place, and from itself before its content was dropped.
+    pub(crate) number: u64,
     /// Its whole slots.
     pub(crate) span: Span,
     /// Groups that it may be divided into: each costs areas.
@@ -45,15 +47,15 @@ pub(crate) enum Use {
 
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
-    pub(crate) fn new(span: Span, share: usize, groups: usize) -> Self {
+    pub(crate) fn new(number: u64, span: Span, share: usize, groups: usize) -> Self {
         let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
         let (use_, refused, cut) = (Use::Unknown, false, false);
-        Self { span, most_groups, depth: 0, charged: 0, share, use_, refused, cut }
+        Self { number, span, most_groups, depth: 0, charged: 0, share, use_, refused, cut }
     }
 
     /// The part `span` of it, which is new to the program again.
-    pub(crate) fn again(self, span: Span) -> Self {
-        Self { span, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
+    pub(crate) fn again(self, number: u64, span: Span) -> Self {
+        Self { number, span, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
     }
 
     /// The same at `span` as one that only counts, for its slots at most.
@@ -128,7 +130,7 @@ mod tests {
     use std::vec::Vec;
 
     fn known(slots: usize) -> Known {
-        Known::new(Span::new(0, slots * SLOT), 1, 0)
+        Known::new(0, Span::new(0, slots * SLOT), 1, 0)
     }
 
     /// Which slots `spans` cover, each once.

@@ -217,7 +217,7 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
                 } else if bytes >= SLOT {
                     aside(|| {
                         if change != Change::HugeAdvised {
-                            engine.space.emptied(span);
+                            drop(engine.space.emptied(span));
                         }
                         engine.space.change(span, change);
                     });
@@ -283,7 +283,7 @@ fn collapse(addr: usize, bytes: usize) -> Answer {
 /// `MADV_DONTNEED`: frames that the program is expected to use again soon are taken out first and come back as zeroes.
 fn drop_content(engine: &Engine, span: Span) -> Answer {
     let mut answer = Ok(0);
-    engine.space.emptied(span);
+    let _emptying = engine.space.emptied(span);
     engine.space.recycle(raw::cpu(), span, |part| {
         // SAFETY: the program's own call for a part of its range.
         answer = unsafe { advised(part.start, part.bytes(), libc::MADV_DONTNEED) };
