@@ -13,9 +13,10 @@
 //! ```text
 //!         isolate             give_up · a part may be another's
 //!   FREE ─────────► IN_USE ─────────► IN_USE|LOST ───────► LOST
-//!    ▲ ▲               │                   ▲      leave
-//!    │ └───────────────┘                   │
-//!    │  drop_isolated        give_up · retire
+//!    ▲ ▲             │ │                   ▲      leave
+//!    │ └─────────────┘ │ retire            │
+//!    │  drop_isolated  └──► IN_USE|GONE ───┼─────────────► GONE
+//!    │                    give_up · retire │      leave
 //!    └─────────────────────────────────────┘
 //! ```
 //!
@@ -23,8 +24,11 @@
 //! ([`give_up`]), without a lock. A lost place is never used, closed or unmapped again, also in a forked child. Who
 //! says so waits for a thread that uses the place, a second at most. An instruction of the program says nothing: so
 //! the kernel is asked what lies at a place before memory moves onto it, and before its addresses go back.
+//!
+//! All places go back at once where the program limits its addresses. A thread that has one says beforehand which
+//! range it moves memory onto (`PLANNED`). Only that range stays, until the thread is done, as a range stays that is
+//! being unmapped.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use super::raw::{self, Answer, NoSignals, syscall};
@@ -34,8 +38,6 @@ use crate::units::{PAGE, SLOT, Span};
 /// Where the places begin, and the bytes of each; 0 before [`reserve`].
 static START: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
-/// The places have been given back.
-static RETIRED: AtomicBool = AtomicBool::new(false);
 
 static PLACES: [Place; 4] = [const { Place::new() }; 4];
 
@@ -44,7 +46,7 @@ static PLACES: [Place; 4] = [const { Place::new() }; 4];
 struct Place {
     /// [`FREE`], or some of the others.
     word: AtomicU8,
-    /// What is isolated here now; no bytes: nothing, or it is not known.
+    /// What is isolated here, or about to be, if the word says so.
     at: AtomicUsize,
     bytes: AtomicUsize,
 }
@@ -56,6 +58,16 @@ const IN_USE: u8 = 1;
 const LOST: u8 = 2;
 /// The program's call did not wait any longer for that thread, which leaves all of the place alone.
 const OVERTAKEN: u8 = 4;
+/// Its addresses went back, all but what the thread that has it had planned. That goes when the thread is done.
+const GONE: u8 = 8;
+/// The thread that has it is about to move memory onto the range noted here.
+const PLANNED: u8 = 16;
+/// The memory is there.
+const ISOLATED: u8 = 32;
+/// They are going back at this moment.
+const GOING: u8 = 64;
+/// What ends with a use.
+const USE: u8 = IN_USE | PLANNED | ISOLATED;
 
 impl Place {
     const fn new() -> Self {
@@ -71,21 +83,37 @@ impl Place {
         self.word.compare_exchange(FREE, IN_USE | with, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// It is out of use from now on; whether it was before.
-    fn lose(&self) -> bool {
-        self.word.fetch_or(LOST, Ordering::SeqCst) & LOST != 0
+    /// It is out of use from now on: the word before.
+    fn lose(&self) -> u8 {
+        self.word.fetch_or(LOST, Ordering::SeqCst)
     }
 
-    /// After the range was isolated, not before: a move that fails may leave a hole, which is free for others.
-    fn note(&self, isolated: Span) {
-        self.at.store(isolated.start, Ordering::SeqCst);
-        self.bytes.store(isolated.bytes(), Ordering::SeqCst);
+    /// This thread, which has it, is about to move memory onto a range of it; whether it may.
+    fn plan(&self, range: Span) -> bool {
+        self.at.store(range.start, Ordering::SeqCst);
+        self.bytes.store(range.bytes(), Ordering::SeqCst);
+        self.word.fetch_or(PLANNED, Ordering::SeqCst) & (LOST | GONE) == 0
     }
 
-    /// Ends a use.
-    fn leave(&self) {
-        self.bytes.store(0, Ordering::SeqCst);
-        self.word.fetch_and(!IN_USE, Ordering::SeqCst);
+    /// After the memory came, not before: a move that fails may leave a hole, which is free for others.
+    fn note_isolated(&self) {
+        self.word.fetch_or(ISOLATED, Ordering::SeqCst);
+    }
+
+    fn planned(&self) -> Span {
+        Span::new(self.at.load(Ordering::SeqCst), self.bytes.load(Ordering::SeqCst))
+    }
+
+    /// Ends a use. `own` is what this thread had planned, if it is still reserved: it goes with the rest of the place.
+    fn leave(&self, mut own: Option<Span>) {
+        let end = |word: u8| {
+            let is_left = word & GONE != 0 && word & OVERTAKEN == 0 && own.is_some();
+            (!is_left).then_some(word & !USE)
+        };
+        if self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, end).is_err() {
+            own.take().into_iter().for_each(give_back);
+            self.word.fetch_and(!USE, Ordering::SeqCst);
+        }
     }
 }
 
@@ -99,9 +127,10 @@ pub fn reserve(bytes: usize) {
     }
 }
 
-/// Where place `i` is.
-fn span_of(i: usize) -> Span {
+/// Where a place is.
+fn span_of(place: &Place) -> Span {
     let bytes = BYTES.load(Ordering::Relaxed);
+    let i = PLACES.iter().position(|other| core::ptr::eq(other, place)).unwrap_or(0);
     Span::new(START.load(Ordering::Acquire) + i * bytes, bytes)
 }
 
@@ -116,26 +145,30 @@ pub fn isolate(span: Span) -> Option<Span> {
     if START.load(Ordering::Acquire) == 0 || span.bytes() + 2 * SLOT > room {
         return None;
     }
-    let i = PLACES.iter().position(|place| place.take(0))?;
-    let isolated = Span::new(span_of(i).start + span.start % SLOT, span.bytes());
+    let place = PLACES.iter().find(|place| place.take(0))?;
+    let isolated = Span::new(span_of(place).start + span.start % SLOT, span.bytes());
     let target = larger(isolated);
+    if !place.plan(target) {
+        place.leave(None);
+        return None;
+    }
     if area::is_reserved(target) == Some(false) {
         // An instruction of the program has laid something there.
-        PLACES[i].lose();
-        PLACES[i].leave();
+        place.lose();
+        place.leave(None);
         return None;
     }
     if shift(span, target).is_ok() {
-        PLACES[i].note(isolated);
+        place.note_isolated();
         return Some(isolated);
     }
     // A move that failed late has unmapped its target. Another thread may have mapped something there by now.
     let is_ours = linux::reserve_at(target, libc::MAP_FIXED_NOREPLACE)
         || area::is_reserved(target).unwrap_or_else(|| is_mapped(target));
     if !is_ours {
-        give_back_beside(i, target);
+        give_back_beside(place, target);
     }
-    leave(i);
+    place.leave(is_ours.then_some(target));
     None
 }
 
@@ -147,18 +180,18 @@ fn shift(from: Span, to: Span) -> Answer {
 }
 
 /// Gives up a place that this thread has; `part` of it may hold a mapping that is not ours, and the rest goes back. Not
-/// where the program gave it up: it may have mapped something anywhere in it.
-fn give_back_beside(i: usize, part: Span) {
-    if !PLACES[i].lose() {
-        give_back_around(i, part);
+/// where it went back already, nor where the program gave it up: it may have mapped something anywhere in it.
+fn give_back_beside(place: &Place, part: Span) {
+    if place.lose() & (LOST | GONE) == 0 {
+        give_back_around(place, part);
     }
 }
 
 /// Unmaps all of a place but `part`.
-fn give_back_around(i: usize, part: Span) {
-    let whole = span_of(i);
+fn give_back_around(place: &Place, part: Span) {
+    let whole = span_of(place);
     give_back(Span { start: whole.start, end: part.start.max(whole.start) });
-    give_back(Span { start: part.end.min(whole.end), end: whole.end });
+    give_back(Span { start: part.end.clamp(whole.start, whole.end), end: whole.end });
 }
 
 /// Unmaps what is ours, as far as the kernel says.
@@ -182,58 +215,52 @@ pub(super) fn is_mapped(span: Span) -> bool {
 /// As [`super::Sys::drop_isolated`].
 pub fn drop_isolated(span: Span) {
     let i = (span.start - START.load(Ordering::Acquire)) / BYTES.load(Ordering::Relaxed);
-    if !PLACES[i].has(OVERTAKEN) {
-        drop_range(i, larger(span));
-    }
-    leave(i);
+    let place = &PLACES[i];
+    let own = if place.has(OVERTAKEN) { None } else { drop_range(place, larger(span)) };
+    place.leave(own);
 }
 
-/// Makes a reservation of a range again.
-fn drop_range(i: usize, range: Span) {
-    // A limit of addresses may forbid this, and then all the place goes.
-    if !linux::reserve_at(range, libc::MAP_FIXED) {
-        // Before its addresses are free: others may come to lie there.
-        give_back_beside(i, range);
-        unmap(range);
+/// Makes a reservation of a range again: the range if that is so.
+fn drop_range(place: &Place, range: Span) -> Option<Span> {
+    if linux::reserve_at(range, libc::MAP_FIXED) {
+        return Some(range);
     }
-}
-
-/// Ends a use. After [`retire`] the place goes, too, unless it is lost.
-fn leave(i: usize) {
-    PLACES[i].leave();
-    if RETIRED.load(Ordering::SeqCst) {
-        retire_one(i);
-    }
+    // A limit of addresses forbids this, so all the place goes. It is out of use before its addresses are free: others
+    // may come to lie there.
+    give_back_beside(place, range);
+    unmap(range);
+    None
 }
 
 /// In a forked child: memory that another thread of the parent had taken away is here too, and has no owner.
 pub fn forget() {
-    for (i, place) in PLACES.iter().enumerate().filter(|(_, place)| place.has(IN_USE)) {
-        let bytes = place.bytes.load(Ordering::SeqCst);
-        match place.has(LOST) || bytes == 0 {
+    PLACES.iter().for_each(|place| _ = place.word.fetch_and(!GOING, Ordering::SeqCst));
+    for place in PLACES.iter().filter(|place| place.has(IN_USE)) {
+        let own = if place.has(LOST) || !place.has(ISOLATED) {
             // Perhaps others lie there.
-            true => _ = place.lose(),
-            false => drop_range(i, larger(Span::new(place.at.load(Ordering::SeqCst), bytes))),
-        }
-        place.leave();
+            place.lose();
+            None
+        } else {
+            drop_range(place, place.planned())
+        };
+        place.leave(own);
     }
 }
 
-/// Gives the places back; one that a thread uses at this moment goes when that thread is done.
+/// Gives the places back, but for ranges onto which a thread moves memory at this moment: they go when it is done.
 pub fn retire() {
-    RETIRED.store(true, Ordering::SeqCst);
     if START.load(Ordering::Acquire) != 0 {
-        (0..PLACES.len()).for_each(retire_one);
+        PLACES.iter().for_each(retire_one);
     }
 }
 
-/// Gives a place back if it is free.
-fn retire_one(i: usize) {
+fn retire_one(place: &Place) {
     // First out of use, because its addresses have other owners at once.
-    if PLACES[i].take(LOST) {
-        give_back(span_of(i));
-        PLACES[i].leave();
-    }
+    let retired = |word: u8| (word & (LOST | GONE) == 0).then_some(word | GONE | GOING);
+    let Ok(before) = place.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, retired) else { return };
+    let none = Span::new(span_of(place).start, 0);
+    give_back_around(place, if before & PLANNED != 0 { place.planned() } else { none });
+    place.word.fetch_and(!GOING, Ordering::SeqCst);
 }
 
 /// Whether a byte of `span` lies where places are or were.
@@ -255,27 +282,26 @@ pub enum Rest {
 /// Before the program maps something over `span`, moves memory onto it or unmaps it. Places there are out of use then.
 /// The exception is a thread that has had one for a second.
 pub fn give_up(span: Span, rest: Rest) {
-    let is_part = |i: &usize| touches(span) && !span_of(*i).clip(span).is_empty();
-    (0..PLACES.len()).filter(is_part).for_each(|i| give_up_one(i, span, rest));
+    let is_part = |place: &&Place| touches(span) && !span_of(place).clip(span).is_empty();
+    PLACES.iter().filter(is_part).for_each(|place| give_up_one(place, span, rest));
 }
 
 /// How often and how long a call of the program waits for the thread that has a place: a second in all.
 const TRIES: usize = 20_000;
 const REST_NS: u64 = 50_000;
 
-fn give_up_one(i: usize, span: Span, rest: Rest) {
-    let place = &PLACES[i];
+fn give_up_one(place: &Place, span: Span, rest: Rest) {
     if rest == Rest::GoesBack && place.word.load(Ordering::SeqCst) == FREE {
         // A handler may leave by a jump.
         let _no_signals = NoSignals::new();
         if place.take(LOST) {
-            give_back_around(i, span);
-            return place.leave();
+            give_back_around(place, span);
+            return place.leave(None);
         }
     }
     place.lose();
     for _ in 0..TRIES {
-        if !place.has(IN_USE) {
+        if !place.has(IN_USE | GOING) {
             return;
         }
         raw::sleep_ns(REST_NS);
