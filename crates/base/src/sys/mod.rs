@@ -160,7 +160,7 @@ pub trait Sys {
     fn can_drop(&self, span: Span) -> bool;
     /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it
     /// meanwhile: that is not lost. `room`, a slot of the engine's own, is for a look. `None`: the kernel cannot do
-    /// that here.
+    /// that here, or not now: it holds a page itself for a moment, or a device does.
     fn drop_zero(&self, slot: Span, room: Span) -> Option<bool>;
     /// Copies the present pages of a range of the program's to memory of the engine's that is zero elsewhere. False:
     /// some of it is not readable, or swapped out. Works after [`end_looks`](Self::end_looks) too: the caller's range

@@ -70,7 +70,7 @@ fn drop_by(pagemap: &Opened, slot: Span, room: Span) -> Option<bool> {
         let gone = drop_unit(pagemap, slot, room);
         // The kernel divides a page that a forked process shares when it is read for another address.
         if gone.is_some() || pagemap.is_huge(slot)? {
-            return gone.map(|unit| unit == Unit::Gone);
+            return gone.and_then(Unit::is_gone);
         }
         Linux.discard(room);
     }
@@ -85,11 +85,11 @@ fn drop_by(pagemap: &Opened, slot: Span, room: Span) -> Option<bool> {
     };
     let worst = small_pages()?;
     if worst != Unit::Held {
-        return Some(worst == Unit::Gone);
+        return worst.is_gone();
     }
     // Each processor has pages in its hands that came there last. It lets them go before it looks for pages to write out.
     thread::on_each_cpu(|| _ = madvise(room, libc::MADV_PAGEOUT));
-    Some(small_pages()? == Unit::Gone)
+    small_pages()?.is_gone()
 }
 
 /// What became of a page, the best first.
@@ -101,6 +101,13 @@ enum Unit {
     Used,
     /// It is zero, and the kernel keeps it.
     Held,
+}
+
+impl Unit {
+    /// `None`: not now.
+    fn is_gone(self) -> Option<bool> {
+        (self != Self::Held).then_some(self == Self::Gone)
+    }
 }
 
 /// The same for a huge page or a small one.
@@ -173,7 +180,7 @@ mod tests {
         let drops_to = |pages: usize| {
             (0..1000).any(|_| {
                 let all = drop_zero(slot, room);
-                assert!(all.is_some() && (all == Some(false) || pages == 0));
+                assert!(all != Some(true) || pages == 0);
                 Linux.present_pages(slot) == pages
             })
         };

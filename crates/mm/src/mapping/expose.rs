@@ -7,11 +7,15 @@
 //! Calls of a userfaultfd take one area of the kernel's each, and advice for a part of a mapping makes it several. So
 //! nothing is advised from the first look on, and memory that is registered becomes one area again.
 
+use faultless_base::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::slot::{State, flag};
-use crate::space::Space;
+use crate::space::{Shard, Space};
+
+/// How long a process waits in all until frames can be taken out. What is pinned never can.
+const MOST_WAITED_NS: u64 = 250_000_000;
 
 impl<S: Sys> Space<S> {
     /// The program is about to watch memory: nothing is brought any more, and its memory is looked at no more.
@@ -54,7 +58,7 @@ impl<S: Sys> Space<S> {
             let slot = program.slot(i);
             // Whether it is used is not known after a fork, nor whether it holds anything where it was only advised.
             if missing && self.sys.present_pages(slot) > 0 {
-                self.take_unused(cpu, slot);
+                self.take_unused_in_time(cpu, slot);
             }
             self.drop_note(i);
         }
@@ -132,13 +136,31 @@ impl<S: Sys> Space<S> {
         self.is_noted(span) || self.known_around(span).is_some()
     }
 
-    /// Takes the frame out of a slot if it is all zero.
-    fn take_unused(&self, cpu: usize, slot: Span) {
-        let shard = self.shard(cpu);
-        let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
-        let Some(e) = hole else { return };
-        let place = shard.span(e);
-        let _ = self.sys.drop_zero(slot, place);
+    /// The same as [`Self::take_unused`], tried for as long as all such tries of the process together may take.
+    fn take_unused_in_time(&self, cpu: usize, slot: Span) {
+        let waited = &self.moves.waited_ns;
+        let mut turn = 0;
+        loop {
+            let begun = self.sys.now_ns();
+            if self.take_unused(cpu, slot) || waited.load(Relaxed) > MOST_WAITED_NS {
+                return;
+            }
+            self.sys.relax(turn);
+            turn += 1;
+            waited.fetch_add(self.sys.now_ns() - begun, Relaxed);
+        }
+    }
+
+    /// Takes the frame out of a slot if it is all zero. False: not now. A thread with a lock may have no processor, or
+    /// the kernel holds the page for a moment.
+    fn take_unused(&self, cpu: usize, slot: Span) -> bool {
+        let shards = core::iter::once(self.shard(cpu)).chain(self.all_shards());
+        let hole = |shard: &Shard| shard.lock_soon()?.take_holes(1, 1, &self.sys);
+        let Some((shard, e)) = shards.into_iter().find_map(|shard| Some((shard, hole(shard)?))) else {
+            return false;
+        };
+        let dropped = self.sys.drop_zero(slot, shard.span(e));
         self.put_back_empty(shard, e, 0);
+        dropped.is_some()
     }
 }

@@ -1,6 +1,6 @@
 //! Why frames do not move, and why frames that come back are not kept.
 
-use faultless_base::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use faultless_base::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What is learnt once, and stays so.
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ pub(crate) struct Moves {
     pub looked_at: Note,
     /// The program has a userfaultfd.
     pub watched: Note,
+    /// How long threads of the program have waited until frames could be taken out of what it watches.
+    pub waited_ns: AtomicU64,
     /// The kernel may use frames of the program's without a mapping, in ways that a move does not see.
     pub referenced: Note,
 }
