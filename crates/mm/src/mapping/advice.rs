@@ -231,7 +231,8 @@ impl<S: Sys> Space<S> {
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut table) = self.advices.lock() else { continue };
             // The program may have unmapped or emptied it meanwhile, or another thread may have looked.
-            let same = |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
+            let same =
+                |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }

@@ -54,7 +54,7 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     let served = summary.avoidable.iter().find(|of| of.way == Way::Faultless);
     let part =
         |faults: u64| if faults == 0 { 0.0 } else { faults as f64 * 100.0 / summary.faults.exceptions as f64 };
-    let (least, most) = served.map_or((0.0, 0.0), |of| (part(of.least), part(of.most)));
+    let (least, most) = served.map_or((0.0, 0.0), |of| (part(of.least), part(of.most.saturating_sub(of.in_heap))));
     if new >= MOST && most >= SERVED {
         let range = if least.round() == most.round() { String::new() } else { format!("{least:.0} to ") };
         let text = format!(
@@ -102,7 +102,8 @@ mod tests {
         };
         let mut summary = Summary { kinds: kinds.iter().map(by).collect(), ..Summary::default() };
         (summary.time.of_cpu, summary.faults.total, summary.faults.exceptions) = (of_cpu, 100, 100);
-        summary.avoidable = vec![Avoidable { way: Way::Faultless, least: 50, most: 70, how: String::new() }];
+        summary.avoidable =
+            vec![Avoidable { way: Way::Faultless, least: 50, most: 70, in_heap: 0, how: String::new() }];
         change(&mut summary);
         let is_seen = summary.faults.in_calls == 0;
         advice(&summary, is_seen).action
@@ -114,6 +115,7 @@ mod tests {
         assert_eq!(action(Some(0.2), &new, |_| ()), "run");
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable[0].most = 10), "huge_pages");
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable.clear()), "huge_pages");
+        assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable[0].in_heap = 60), "huge_pages");
         assert_eq!(action(Some(0.01), &new, |_| ()), "nothing");
         assert_eq!(action(None, &new, |_| ()), "unknown");
         assert_eq!(action(Some(0.2), &new, |summary| summary.recording.program.covered = true), "nothing");

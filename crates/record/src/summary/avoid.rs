@@ -15,8 +15,9 @@ use crate::map::HashMap;
 use crate::space::Area;
 use crate::wire::Sample;
 
-/// Bytes of a small page.
+/// Bytes of a small page, and of what is served.
 const PAGE: u64 = 4096;
+const SLOT: u64 = 2 << 20;
 
 /// What could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -50,8 +51,9 @@ impl Way {
     pub fn how(self) -> &'static str {
         match self {
             Self::Faultless => {
-                "first touches of anonymous memory that was asked for in pieces of 2 MiB and more; at most with those \
-                 from 256 KiB on, which it serves if they are blocks of malloc"
+                "first touches of anonymous memory that was asked for in pieces of 2 MiB and more, in whole ranges of \
+                 2 MiB but for one in 512; at most with all in pieces from 256 KiB on, which it serves if they are \
+                 blocks of malloc, and with the heap, where such blocks may lie"
             }
             Self::HugePages => {
                 "transparent_hugepage/enabled; first touches in ranges of 2 MiB that are whole in their mapping, but \
@@ -71,7 +73,7 @@ impl Way {
     /// Bytes of the page that takes the place of small ones.
     fn page(self) -> Option<u64> {
         match self {
-            Self::HugePages => Some(2 << 20),
+            Self::HugePages => Some(SLOT),
             Self::Pages64k => Some(64 << 10),
             Self::Faultless | Self::Populate => None,
         }
@@ -87,8 +89,19 @@ pub struct Avoidable {
     pub least: u64,
     /// Faults at most.
     pub most: u64,
+    /// Those of them that are in the heap, where it is not known in which pieces memory was asked for.
+    #[serde(default)]
+    pub in_heap: u64,
     /// How that was found.
     pub how: String,
+}
+
+/// What faults of a way add up to.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    least: u64,
+    most: u64,
+    in_heap: u64,
 }
 
 /// The last record of a thread.
@@ -100,7 +113,7 @@ struct Last {
 /// Adds up.
 #[derive(Default)]
 pub struct Avoid {
-    sums: HashMap<Way, (u64, u64)>,
+    sums: HashMap<Way, Sums>,
     last: HashMap<(u32, u32), Last>,
 }
 
@@ -137,13 +150,18 @@ impl Avoid {
         let is_dense = apart == faults.saturating_mul(PAGE) && kind == Kind::FirstTouch;
         let mut add = |way: Way, least: u64, most: u64| {
             let sums = self.sums.entry(way).or_default();
-            *sums = (sums.0.saturating_add(least), sums.1.saturating_add(most));
+            sums.least = sums.least.saturating_add(least);
+            sums.most = sums.most.saturating_add(most);
+            if class == Class::Heap {
+                sums.in_heap = sums.in_heap.saturating_add(most);
+            }
         };
+        // A mapping may be of pieces that were asked for one after the other: then the smallest counts.
+        let is_served = area.piece >= default(Knob::MmapThreshold) && kind == Kind::FirstTouch;
+        let is_sure = is_served && class == Class::Anonymous && is_whole(area, address, SLOT);
+        let may_be = area.bytes >= default(Knob::MallocThreshold);
+        add(Way::Faultless, if is_sure { faults } else { 0 }, if may_be { faults } else { 0 });
         if class == Class::Anonymous {
-            let is = |knob| if area.piece >= default(knob) { faults } else { 0 };
-            // A mapping may be of pieces that were asked for one after the other: then the smallest counts.
-            let most = if area.bytes >= default(Knob::MallocThreshold) { faults } else { 0 };
-            add(Way::Faultless, is(Knob::MmapThreshold), most);
             add(Way::Populate, 0, faults);
         }
         for way in Way::ALL {
@@ -157,11 +175,18 @@ impl Avoid {
     /// What was added up, as numbers of faults.
     pub fn finish(&self, scale: &Scale, head: &Head) -> Vec<Avoidable> {
         let one = |way: &Way| {
-            let (least, most) = self.sums.get(way).copied().unwrap_or_default();
-            // One fault of each larger page stays.
-            let spared = |faults: u64| faults - way.page().map_or(0, |page| faults.div_ceil(page / PAGE));
-            let number = |faults| spared(scale.number(faults));
-            Avoidable { way: *way, least: number(least), most: number(most), how: way.how().into() }
+            let sums = self.sums.get(way).copied().unwrap_or_default();
+            // One fault of each larger page stays. What faultless serves may have been there before it is touched.
+            let spared = |faults: u64, page: u64| faults - faults.div_ceil(page / PAGE);
+            let at_most = |faults| way.page().map_or(faults, |page| spared(faults, page));
+            let least = spared(scale.number(sums.least), way.page().unwrap_or(SLOT));
+            Avoidable {
+                way: *way,
+                least,
+                most: at_most(scale.number(sums.most)),
+                in_heap: at_most(scale.number(sums.in_heap)),
+                how: way.how().into(),
+            }
         };
         // What is done already says nothing of what it would do.
         let is_done = |way: &Way| *way == Way::HugePages && head.machine.huge_pages == "always";
@@ -221,7 +246,7 @@ mod tests {
         // 10240 faults: one in 512 stays, one in 16, each but for those before the second record.
         assert_eq!(
             ranges(&large, Class::Anonymous, first, dense()),
-            [(10240, 10240), (10176 - 20, 10240 - 20), (10176 - 636, 10240 - 640), (0, 10240)]
+            [(10240 - 20, 10240), (10176 - 20, 10240 - 20), (10176 - 636, 10240 - 640), (0, 10240)]
         );
         // Every third page: nothing shows that the pages between were touched.
         let sparse = ranges(&large, Class::Anonymous, first, (0..80).map(|i| i * 192));
@@ -230,8 +255,8 @@ mod tests {
         let of = |area: &Area, class, kind| ranges(area, class, kind, dense());
         assert_eq!(of(&area(64 << 20, 1 << 20), Class::Anonymous, first)[0], (0, 10240));
         assert_eq!(ranges(&area(128 << 10, 128 << 10), Class::Anonymous, first, 0..2)[..2], [(0, 0), (0, 0)]);
-        assert_eq!(of(&large, Class::Heap, first)[0], (0, 0));
-        assert_eq!(of(&large, Class::Anonymous, Kind::Huge)[..2], [(10240, 10240), (0, 0)]);
+        assert_eq!(of(&large, Class::Heap, first)[0], (0, 10240), "it may have blocks of any size");
+        assert_eq!(of(&large, Class::Anonymous, Kind::Huge)[..2], [(0, 10240), (0, 0)]);
         assert_eq!(of(&large, Class::Anonymous, Kind::Copy), [(0, 0); 4]);
     }
 

@@ -1,8 +1,8 @@
 //! What faultless did in a covered run: its own counters, and what follows from them.
 //!
 //! Counters tell how much memory was there when the program got it. They do not tell what of it the program touched. So
-//! the number of faults that were avoided has a bound, and no value: one for each small page of such memory. The
-//! program asked for all of it, so a plain run could not take more faults there either.
+//! the number of faults that were avoided has a bound, and no value: one for each small page of such memory, and of
+//! memory for which huge pages were asked.
 
 use faultless_page::stats::Counter;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ pub struct Served {
     pub zeroed_on_demand_bytes: u64,
     /// Huge pages advised in mappings that stay with the kernel.
     pub advised_bytes: u64,
-    /// Faults that memory of these kinds avoided, at most; at least none, for counters do not tell what was touched.
+    /// Faults that were avoided, at most; at least none, for counters do not tell what was touched.
     pub avoided_most: u64,
     /// Of what memory that is.
     pub how: String,
@@ -53,8 +53,8 @@ pub struct Row {
 }
 
 /// How the bound was found.
-const HOW: &str = "one for each 4 KiB that had memory, was zeroed where it stood, or was touched or moved ahead of the \
-                   program; how much of it the program touched was not counted";
+const HOW: &str = "one for each 4 KiB that had memory, was zeroed where it stood, was touched or moved ahead of the \
+                   program, or was to come as huge pages; how much of it the program touched was not counted";
 
 impl Served {
     /// From the counters.
@@ -68,7 +68,9 @@ impl Served {
         let with_memory = sum(&[Counter::BytesZeroed, Counter::BytesUnzeroed, Counter::BytesHotZeroed]);
         let ahead = sum(&[Counter::BytesTouchedLent, Counter::BytesMovedAhead]);
         let recycled = sum(&[Counter::BytesRecycled]);
-        let avoided = handed_out.min(with_memory.saturating_add(ahead)).saturating_add(recycled);
+        // Blocks grow without a request, so what was asked for is no bound.
+        let huge = sum(&[Counter::BytesFreshHuge, Counter::BytesAdvised]);
+        let avoided = [with_memory, ahead, recycled, huge].into_iter().fold(0, u64::saturating_add);
         Self {
             processes: counted.processes,
             served_processes: counted.served,
@@ -112,21 +114,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_avoided_is_bounded_by_what_the_program_asked_for() {
+    fn what_was_avoided_is_bounded_by_what_was_there_and_what_came_huge() {
         let mib = 1 << 20;
         let of = served(&[("mmap_bytes", 8 * mib), ("bytes_zeroed", 6 * mib), ("mmap_served", 2)]);
         assert_eq!((of.requests, of.handed_out_bytes, of.with_memory_bytes), (2, 8 * mib, 6 * mib));
         assert_eq!(of.avoided_most, 6 * mib / PAGE);
-        // Slots are larger than the blocks in them, and memory that is touched ahead may be handed out twice.
+        // Slots are larger than the blocks in them, and blocks may grow into the rest.
         let of =
             served(&[("malloc_bytes", 3 * mib), ("bytes_unzeroed", 4 * mib), ("bytes_touched_lent", 2 * mib)]);
-        assert_eq!((of.with_memory_bytes, of.avoided_most), (3 * mib, 3 * mib / PAGE));
+        assert_eq!((of.with_memory_bytes, of.avoided_most), (3 * mib, 6 * mib / PAGE));
+        assert_eq!(served(&[("bytes_fresh_huge", 4 * mib), ("bytes_advised", mib)]).avoided_most, 5 * mib / PAGE);
         // Memory that the program drops comes once more, without a request.
         assert_eq!(served(&[("bytes_recycled", 2 * mib)]).avoided_most, 2 * mib / PAGE);
-        // What the kernel still brings, and what was only zeroed, avoids no fault that could be counted.
-        let none =
-            [("mmap_bytes", mib), ("bytes_fresh_small", mib), ("bytes_scrubbed", mib), ("bytes_advised", mib)];
-        assert_eq!((served(&none).avoided_most, served(&none).rows().len()), (0, 3));
+        // What the kernel still brings page by page, and what was only zeroed, avoids none.
+        let none = [("mmap_bytes", mib), ("bytes_fresh_small", mib), ("bytes_scrubbed", mib)];
+        assert_eq!((served(&none).avoided_most, served(&none).rows().len()), (0, 2));
         assert!(served(&[]).rows().is_empty());
         assert_eq!(
             served(&[("bytes_recycled", u64::MAX), ("mmap_bytes", u64::MAX)]).avoided_most,
