@@ -129,6 +129,18 @@ pub fn blocks(runs: &mut Runs) {
     }
 }
 
+/// A program that was not written for a bench.
+pub fn store(runs: &mut Runs) {
+    for by in deliveries(runs) {
+        let cases = runs.cases(&Way::ALL);
+        let rounds = runs.rounds("store", &cases, ROUNDS / 2, &format!("--work store --by {by}"));
+        let what = format!(
+            "threads load paths of this machine's files into a hash table each, which grows, and look for them; by {by}"
+        );
+        print("Store", &what, "keys a second", &rounds);
+    }
+}
+
 /// The loops in which speculative faults lost 10 to 19 percent on two machines of 72 CPUs.
 pub fn files(runs: &mut Runs, aims: &mut Aims) {
     let works = [

@@ -27,6 +27,8 @@ pub enum Part {
     Beside,
     /// Threads that allocate, use and free blocks; with --full by both ways of delivery.
     Blocks,
+    /// Threads that load a store each, by a library's hash table: paths of this machine's files.
+    Store,
     /// Anonymous memory, a private file, a shared file.
     Files,
     /// What a region adds to the system calls of a fault.
@@ -52,6 +54,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Alone => faults::alone(&mut runs, aims),
         Part::Beside => faults::beside(&mut runs, aims),
         Part::Blocks => faults::blocks(&mut runs),
+        Part::Store => faults::store(&mut runs),
         Part::Files => faults::files(&mut runs, aims),
         Part::Cost => faults::cost(&mut runs, aims),
         Part::Latency => latency::faults(&mut runs),

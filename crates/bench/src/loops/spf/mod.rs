@@ -6,6 +6,7 @@ mod faults;
 mod field;
 mod samples;
 mod starts;
+mod store;
 
 use std::io;
 
@@ -60,6 +61,8 @@ pub enum Work {
     Private,
     /// The same with a shared one.
     Shared,
+    /// Threads load a store each.
+    Store,
     /// Threads start others, which touch memory of theirs: how long that takes.
     Starts,
     /// Threads start others: how long the call takes.
@@ -152,6 +155,7 @@ pub fn run(what: Spf) -> io::Result<Reached> {
     let reached = match (what.way, what.work) {
         (Way::Bare, _) => bare::run(&what)?,
         (_, Work::Starts | Work::Creates) => starts::run(&what)?,
+        (_, Work::Store) => store::run(&what)?,
         _ => faults::run(&what)?,
     };
     Ok(Reached { ends: ENDS.map(Region::counted), ..reached })
