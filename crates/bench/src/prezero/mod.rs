@@ -1,6 +1,7 @@
 //! `faultless bench prezero`: the tables of the prezeroing patches of 2004 and 2005, on this machine. The kernel's
 //! settings and faultless are in the same run. More tables show what those could not.
 
+mod day;
 mod neighbour;
 mod orders;
 mod runs;
@@ -36,6 +37,8 @@ enum Part {
     Program,
     /// A busy program on another CPU.
     Neighbour,
+    /// Many programs that live shortly, with rests: a day of a build machine, in small.
+    Day,
     /// From which order on a block wakes the scrubber.
     Orders,
     /// The engines by themselves.
@@ -53,6 +56,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Lines => tables::lines(&mut runs, aims),
         Part::Program => tables::program(&mut runs),
         Part::Neighbour => neighbour::table(&mut runs, aims),
+        Part::Day => day::table(&mut runs, aims),
         Part::Orders => orders::table(&mut runs),
         Part::Engines => {
             let figures = sweep::table(runs.context.quick, session.machine.memory, aims);

@@ -2,6 +2,7 @@
 
 pub mod find;
 mod generate;
+pub mod job;
 mod quiet;
 
 use std::fs::File;

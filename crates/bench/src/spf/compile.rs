@@ -1,23 +1,20 @@
 //! A compile job, as `kernbench` runs one: what faultless costs where faults beside changes do not matter, because each
 //! process has one thread.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::runs::Runs;
 use crate::aims::Aims;
 use crate::measure::Sample;
-use crate::programs::find::on_path;
+use crate::programs::job;
 use crate::table;
 use crate::turns::{Rounds, ratio};
 use faultless_measure::paired::{Ratio, deviation, mean};
 use faultless_page::knobs::Knob;
 
-/// Files that are compiled, and functions in each.
+/// Files that are compiled.
 const FILES: u64 = 12;
-const FUNCTIONS: u64 = 60;
 
 /// Who runs the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,39 +60,12 @@ const FIGURES: [Figure; 6] = [
 
 /// Sources and a makefile, in a folder of their own.
 fn prepare(runs: &Runs) -> Result<PathBuf, String> {
-    on_path("make", "Debian's build-essential")?;
-    on_path("cc", "Debian's build-essential")?;
     let dir = runs.context.dir.join("compile");
-    let text = |error: std::io::Error| error.to_string();
-    fs::create_dir_all(&dir).map_err(text)?;
-    let files = runs.context.count(FILES);
-    let objects: Vec<String> = (0..files).map(|i| format!("f{i}.o")).collect();
-    for i in 0..files {
-        fs::write(dir.join(format!("f{i}.c")), source(i)).map_err(text)?;
-    }
-    let makefile = format!("all: {0}\n%.o: %.c\n\tcc -O1 -c -o $@ $<\nclean:\n\trm -f {0}\n", objects.join(" "));
-    fs::write(dir.join("Makefile"), makefile).map_err(text)?;
+    job::write(&dir, runs.context.count(FILES))?;
     Ok(dir)
 }
 
-/// A C file like many: headers of the system, and functions that differ a little.
-fn source(file: u64) -> String {
-    let mut text =
-        String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n");
-    for i in 0..FUNCTIONS {
-        let _ = write!(
-            text,
-            "int f{file}_{i}(const char *s, int n) {{\n  char line[256];\n  int sum = {i};\n  for (int k = 0; k < n; k++) {{\n    \
-             snprintf(line, sizeof line, \"%s %d %d\", s, k, sum);\n    switch (strlen(line) % 5) {{\n    case 0: sum += k * {i}; break;\n    \
-             case 1: sum ^= atoi(line); break;\n    case 2: sum -= line[k % 7]; break;\n    default: sum = abs(sum) + (int)strtol(line, 0, {base});\n    \
-             }}\n  }}\n  return sum;\n}}\n",
-            base = i % 10 + 2,
-        );
-    }
-    text
-}
-
-fn job(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, String> {
+fn compile(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, String> {
     let quiet =
         |command: &mut Command| command.current_dir(dir).arg("-s").status().map_err(|error| error.to_string());
     quiet(Command::new("make").arg("clean"))?;
@@ -124,7 +94,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
     let cpus = runs.context.cpus;
     for (load, jobs) in [("half load", cpus.div_ceil(2)), ("optimal load", cpus)] {
         let turns = runs.turns(6);
-        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| job(runs, &dir, way, jobs));
+        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| compile(runs, &dir, way, jobs));
         print(&format!("Compile, {load} -j {jobs}"), runs.context.count(FILES), &rounds);
         for way in Way::all().into_iter().filter(|way| *way != Way::Kernel) {
             let slower = ratio(&rounds, &way, &Way::Kernel, |used| used.wall);
