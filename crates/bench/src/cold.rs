@@ -18,6 +18,7 @@ use super::plan::{Context, Launch, Row, Section};
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Turns, ratio};
 use super::{parts, programs};
+use faultless_measure::paired::median;
 
 /// Bytes of the first touch.
 const TOUCHED: u64 = 1536 << 20;
@@ -32,6 +33,9 @@ pub struct Args {
     /// Only these rows.
     #[arg(long, value_delimiter = ',', value_name = "ROWS")]
     only: Vec<Work>,
+    /// More programs, which the default time does not have room for: an hour and a half.
+    #[arg(long)]
+    full: bool,
     /// Rounds.
     #[arg(long, default_value_t = 3, value_name = "N")]
     rounds: usize,
@@ -60,7 +64,30 @@ enum Work {
     Gcc,
     /// Polars, join and group by.
     Polars,
+    /// make, several C files at once; with --full.
+    Make,
+    /// NumPy; with --full.
+    Numpy,
+    /// Node; with --full.
+    Node,
+    /// Java; with --full.
+    Java,
+    /// DuckDB; with --full.
+    Duckdb,
+    /// PyArrow; with --full.
+    Pyarrow,
+    /// pandas reads a table from text; with --full.
+    Pandas,
+    /// ld joins object files; with --full.
+    Ld,
+    /// ImageMagick; with --full.
+    Magick,
+    /// A script like configure; with --full.
+    Configure,
 }
+
+/// Those of the default time.
+const DEFAULT: [Work; 4] = [Work::Touch, Work::Python, Work::Gcc, Work::Polars];
 
 impl Work {
     fn row(self) -> Row {
@@ -76,6 +103,16 @@ impl Work {
             }),
             Self::Gcc => programs::gcc(),
             Self::Polars => programs::polars("polars"),
+            Self::Make => programs::make(),
+            Self::Numpy => programs::numpy(),
+            Self::Node => programs::node(),
+            Self::Java => programs::java(false).swap_remove(0),
+            Self::Duckdb => programs::duckdb(),
+            Self::Pyarrow => programs::pyarrow(),
+            Self::Pandas => programs::pandas(),
+            Self::Ld => programs::ld(),
+            Self::Magick => programs::magick(),
+            Self::Configure => programs::configure(),
         }
     }
 }
@@ -86,16 +123,21 @@ enum Way {
     Plain,
     Huge,
     Run,
+    /// After a run that left notes of the program.
+    Again,
     Reserve,
 }
 
 impl Way {
+    const ALL: [Self; 5] = [Self::Plain, Self::Huge, Self::Run, Self::Again, Self::Reserve];
+
     fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Huge => "huge pages always",
-            Self::Run => "run",
-            Self::Reserve => "run, with the reserve",
+            Self::Run => "run, the first time",
+            Self::Again => "run, the second time",
+            Self::Reserve => "run, the first time, with the reserve",
         }
     }
 }
@@ -129,10 +171,22 @@ impl<'a> Reserve<'a> {
         if out.status.success() { Ok(out.stdout) } else { Err(format!("warm {args:?}: {}", out.status)) }
     }
 
-    fn held(&self) -> Result<u64, String> {
+    fn status(&self, key: &str) -> Result<serde_json::Value, String> {
         let status: serde_json::Value =
             serde_json::from_slice(&self.say(&["status", "--json"])?).map_err(|error| error.to_string())?;
-        status["held_bytes"].as_u64().ok_or_else(|| "no held_bytes".into())
+        status.get(key).cloned().ok_or_else(|| format!("no {key}"))
+    }
+
+    fn held(&self) -> Result<u64, String> {
+        self.status("held_bytes")?.as_u64().ok_or_else(|| "held_bytes is no number".into())
+    }
+}
+
+impl Reserve<'_> {
+    /// Seconds of a processor that it took by now.
+    fn processor(&self) -> Result<f64, String> {
+        let seconds = |key| self.status(key)?.as_f64().ok_or_else(|| format!("{key} is no number"));
+        Ok(seconds("user_s")? + seconds("system_s")?)
     }
 }
 
@@ -149,16 +203,26 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    fn once(&self, launch: &Launch, way: Way) -> Result<Sample, String> {
-        let c = self.context;
-        let is_covered = matches!(way, Way::Run | Way::Reserve);
-        let mut command = if is_covered { Command::new(&c.exe) } else { Command::new(&launch.program) };
+    /// The program as it is, or under `run` with notes of earlier runs in `notes`.
+    fn command(&self, launch: &Launch, way: Way, notes: &Path) -> Command {
+        let is_covered = !matches!(way, Way::Plain | Way::Huge);
+        let mut command = Command::new(if is_covered { &self.context.exe } else { &launch.program });
         if is_covered {
-            command.args(["run", "--quiet", "--"]).arg(&launch.program);
+            command.args(["run", "--quiet", "--"]).arg(&launch.program).env("XDG_CACHE_HOME", notes);
         }
         command.args(&launch.args).env_remove("LD_PRELOAD").env("LC_ALL", "C").env("FAULTLESS_WARM", "");
         if let Some(dir) = &launch.dir {
             command.current_dir(dir);
+        }
+        command
+    }
+
+    fn once(&self, launch: &Launch, way: Way) -> Result<Measured, String> {
+        let c = self.context;
+        let notes = tempfile::tempdir_in(&c.dir).map_err(|error| error.to_string())?;
+        let mut command = self.command(launch, way, notes.path());
+        if way == Way::Again {
+            measure(&mut self.command(launch, way, notes.path()), LIMIT)?;
         }
         let reserve = match way {
             Way::Reserve => Some(Reserve::start(&c.exe, &c.dir, c.size(RESERVE))?),
@@ -166,12 +230,24 @@ impl Runs<'_> {
         };
         reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.socket));
         std::thread::sleep(self.idle);
+        let before = reserve.as_ref().map(Reserve::processor).transpose()?;
         let _always = match (&self.huge, way) {
             (Some(huge), Way::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
             _ => None,
         };
-        measure(&mut command, LIMIT)
+        let sample = measure(&mut command, LIMIT)?;
+        let after = reserve.as_ref().map(Reserve::processor).transpose()?;
+        let daemon = after.zip(before).map(|(after, before)| after - before);
+        Ok(Measured { sample, daemon })
     }
+}
+
+/// A run, and the processor time that the reserve took meanwhile, in seconds.
+#[derive(serde::Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    sample: Sample,
+    daemon: Option<f64>,
 }
 
 /// Runs the rows and prints the table.
@@ -186,20 +262,33 @@ pub fn main(args: &Args) -> Result<()> {
             None
         }
     };
-    let ways: Vec<_> = [Way::Plain, Way::Huge, Way::Run, Way::Reserve]
-        .into_iter()
-        .filter(|way| huge.is_some() || *way != Way::Huge)
-        .collect();
+    let ways: Vec<_> = Way::ALL.into_iter().filter(|way| huge.is_some() || *way != Way::Huge).collect();
     let runs = Runs { context: &context, idle: Duration::from_secs(args.idle), huge };
     let mut all = BTreeMap::new();
-    let mut table = table::new_table(&["work", "way", "wall", "user", "sys", "to plain"]);
-    for work in Work::value_variants().iter().filter(|work| args.only.is_empty() || args.only.contains(work)) {
+    let mut table = table::new_table(&[
+        "work",
+        "way",
+        "wall",
+        "user",
+        "sys",
+        "faults",
+        "peak of all processes",
+        "processor time of the reserve",
+        "to plain",
+    ]);
+    let is_wanted = |work: &&Work| match args.only.is_empty() {
+        true => args.full || DEFAULT.contains(work),
+        false => args.only.contains(work),
+    };
+    for work in Work::value_variants().iter().filter(is_wanted) {
         eprintln!("[{:4.0} s] {work:?}", session.seconds());
         let row = work.row();
         let launch = match (row.prepare)(&context) {
             Ok(launch) => launch,
             Err(why) => {
-                table.add_row([row.title.as_str(), &why, NOTHING, NOTHING, NOTHING, NOTHING]);
+                let mut cells = vec![NOTHING; 9];
+                (cells[0], cells[1]) = (row.title.as_str(), &why);
+                table.add_row(cells);
                 continue;
             }
         };
@@ -217,16 +306,26 @@ pub fn main(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Sample>) {
-    for (way, samples) in rounds {
-        let [wall, user, system] = table::times(samples);
-        let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).filter(|_| *way != Way::Plain);
+fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Measured>) {
+    for (way, runs) in rounds {
+        let samples: Vec<_> = runs.iter().map(|run| run.sample.clone()).collect();
+        let [wall, user, system] = table::times(&samples);
+        let to_plain = ratio(rounds, way, &Way::Plain, |run| run.sample.wall).filter(|_| *way != Way::Plain);
+        let middle = |figure: &dyn Fn(&Measured) -> Option<f64>| {
+            median(&runs.iter().filter_map(figure).collect::<Vec<_>>())
+        };
+        let faults = middle(&|run| Some(run.sample.used.faults as f64));
+        let peak = middle(&|run| run.sample.peak.map(|peak| peak.bytes as f64));
+        let daemon = middle(&|run| run.daemon);
         table.add_row([
             title.to_owned(),
             way.name().to_owned(),
             wall,
             user,
             system,
+            faults.map_or(NOTHING.into(), |faults| format!("{faults:.0}")),
+            peak.map_or(NOTHING.into(), table::bytes),
+            daemon.map_or(NOTHING.into(), table::seconds),
             to_plain.map_or(NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);
     }

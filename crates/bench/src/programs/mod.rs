@@ -2,6 +2,7 @@
 
 pub mod find;
 mod generate;
+mod heap;
 pub mod job;
 mod quiet;
 
@@ -11,6 +12,7 @@ use std::path::Path;
 
 use super::plan::{Against, Bound, Context, Field, Launch, Metric, Row, Section, Start};
 use find::{on_path, python, write};
+pub use heap::{ld, magick, make, pandas};
 
 /// All of them.
 pub fn rows(context: &Context) -> Vec<Row> {
@@ -60,7 +62,8 @@ pub fn polars(id: &'static str) -> Row {
 /// Rows of the larger table: 1.6 GiB resident at the peak.
 const POLARS_ROWS: u64 = 24_000_000;
 
-fn numpy() -> Row {
+/// Arrays, and temporaries of expressions.
+pub fn numpy() -> Row {
     program("numpy", "NumPy, FFT, sort and temporaries", 5, 24.0)
         .field(Field::Malloc)
         .program(|c| python(c, "numpy", include_str!("scripts/numpy_arrays.py"), &[c.count(16).to_string()]))
@@ -74,17 +77,20 @@ fn queries(id: &'static str, title: &str, rows: u64, script: &'static str) -> Ro
         .line(Metric::Wall, &[(Bound::Share(1.01), Against::BestKernel)])
 }
 
-fn duckdb() -> Row {
+/// Queries of a database in the process.
+pub fn duckdb() -> Row {
     let title = "DuckDB, joins, window functions and a sort";
     queries("duckdb", title, 12_000_000, include_str!("scripts/duckdb_queries.py"))
 }
 
-fn pyarrow() -> Row {
+/// Tables in columns.
+pub fn pyarrow() -> Row {
     let title = "PyArrow, Parquet, group by and sort";
     queries("pyarrow", title, 3_000_000, include_str!("scripts/arrow_tables.py"))
 }
 
-fn node() -> Row {
+/// A runtime with a collector of its own.
+pub fn node() -> Row {
     program("node", "Node, JSON", 6, 12.0)
         .program(|c| {
             let node = on_path("node", "Debian's nodejs")?;
@@ -94,7 +100,8 @@ fn node() -> Row {
         .line(Metric::Wall, &[(Bound::Share(1.01), Against::PLAIN)])
 }
 
-fn java(full: bool) -> Vec<Row> {
+/// A heap that is committed at once, by the default collector; the others too if `full`.
+pub fn java(full: bool) -> Vec<Row> {
     let row = |id, title: &str, collector: Option<&'static str>| {
         program(id, title, 5, 18.0)
             .warm(2 << 30)
@@ -173,7 +180,8 @@ fn large_file(dir: &Path, size: u64) -> std::io::Result<File> {
     Ok(file)
 }
 
-fn configure() -> Row {
+/// Many programs that live shortly.
+pub fn configure() -> Row {
     program("configure", "shell script like configure (many short programs)", 6, 20.0)
         .warm(0)
         .program(|c| {
