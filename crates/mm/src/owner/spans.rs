@@ -104,10 +104,14 @@ impl Spans {
         let _ = self.walk(self.root, at, &mut f);
     }
 
-    fn walk(&self, from: usize, at: usize, f: &mut dyn FnMut(usize) -> ControlFlow<()>) -> ControlFlow<()> {
+    fn walk<F: FnMut(usize) -> ControlFlow<()>>(&self, from: usize, at: usize, f: &mut F) -> ControlFlow<()> {
         let mut id = from;
-        while id != NONE && self.get(id, HIGHEST) > at {
-            self.walk(self.get(id, LEFT), at, f)?;
+        while self.highest(id) > at {
+            // Most calls would find nothing there.
+            let left = self.get(id, LEFT);
+            if self.highest(left) > at {
+                self.walk(left, at, f)?;
+            }
             if self.get(id, START) > at {
                 break;
             }
