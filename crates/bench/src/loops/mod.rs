@@ -29,7 +29,7 @@ pub use cached::{Met, RECORD, Route, Set, Timed, Way as CacheWay, Work, make_fil
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;
-pub use rmap::{Kept, Known, Pages, Reclaimed, Way as RmapWay};
+pub use rmap::{Kept, Known, Pages, Reclaimed, Stormed, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 pub use walk::Order;
@@ -196,6 +196,8 @@ pub enum Loop {
     Rmap(rmap::Rmap),
     /// Pages go from all areas.
     Reclaim(rmap::reclaim::Reclaim),
+    /// Keeps moments of memory of many areas without a pause.
+    Storm(rmap::storm::Storm),
     /// Reads a file by mmap.
     Walk(walk::Walk),
     /// Files in memory, used as IOzone uses them.
@@ -238,6 +240,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Spf(what) => return print(spf::run(what)),
         Loop::Rmap(what) => return print(rmap::run(&what)),
         Loop::Reclaim(what) => return print(rmap::reclaim::run(&what)),
+        Loop::Storm(what) => return print(rmap::storm::run(&what)),
         Loop::Inside(what) => return print(cached::run_inside(&what)),
         Loop::Beyond(what) => return print(cached::run_beyond(&what)),
         Loop::Walk(what) => return print(walk::run(&what)),

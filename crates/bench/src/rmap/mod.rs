@@ -3,6 +3,7 @@
 
 mod reclaim;
 mod runs;
+mod storms;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -27,6 +28,8 @@ pub enum Part {
     Snapshots,
     /// Memory is saved to a file while a thread writes to it.
     Save,
+    /// Snapshots without a pause, of memory of 1, 64 and 4096 areas that come and go.
+    Storms,
     /// Pages go that 1, 2, 10 and 1000 areas map.
     Reclaim,
 }
@@ -42,6 +45,7 @@ pub fn main(args: &Args) -> Result<()> {
     let aims = args.run(&session, |part, aims| match part {
         Part::Snapshots => snapshots(&mut runs, aims),
         Part::Save => save(&mut runs, aims),
+        Part::Storms => storms::table(&mut runs, aims),
         Part::Reclaim => reclaim::tables(&mut runs, aims),
     });
     args.close(&session, &aims, || runs.json(&session.machine))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::loops::{Kept, Known, Pages, Reclaimed, RmapWay as Way};
+use crate::loops::{Kept, Known, Pages, Reclaimed, RmapWay as Way, Stormed};
 use crate::machine::Machine;
 use crate::measure::measure;
 use crate::parts;
@@ -105,6 +105,24 @@ impl Runs {
             Ok(all)
         };
         turns.run(&[Known::Lazy, Known::Eager], |known| format!("{known:?}"), once)
+    }
+
+    /// Storms of snapshots of memory of that many areas, each way in turns.
+    pub fn storms(&mut self, areas: usize, size: u64, usual: usize) -> Rounds<Way, Stormed> {
+        let turns = self.turns(usual);
+        let seconds = self.context.seconds(1.0).to_string();
+        let once = |way: Way| {
+            let mut command = Command::new(&self.context.own);
+            command.args(["loop", "storm", "--way", &word(way), "--areas", &areas.to_string()]);
+            command.args(["--size", &size.to_string(), "--seconds", &seconds]);
+            let used = measure(command.env_remove("LD_PRELOAD").env("LC_ALL", "C"), LIMIT)?;
+            let all: Stormed = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
+            self.records.push(serde_json::json!({
+                "table": "storms", "way": way, "areas": areas, "bytes": size, "storm": all
+            }));
+            Ok(all)
+        };
+        turns.run(&[Way::Lazy, Way::Eager, Way::Fork], |way| way.name().into(), once)
     }
 
     fn once(&mut self, table: &str, (way, pages): Case, bytes: u64, saves: bool) -> Result<Kept, String> {

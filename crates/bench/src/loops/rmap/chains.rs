@@ -14,6 +14,18 @@ pub struct Counts {
     pub locked: u64,
 }
 
+impl Counts {
+    /// What was done since they were `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |all: u64, before: u64| all - before;
+        Self {
+            added: std::array::from_fn(|i| less(self.added[i], before.added[i])),
+            removed: std::array::from_fn(|i| less(self.removed[i], before.removed[i])),
+            locked: less(self.locked, before.locked),
+        }
+    }
+}
+
 const NONE: u32 = u32::MAX;
 
 struct Page {

@@ -2,6 +2,7 @@
 
 mod chains;
 pub mod reclaim;
+pub mod storm;
 mod times;
 
 use std::fs::File;
@@ -18,6 +19,7 @@ use faultless_page::stats::Counter;
 
 use chains::Counts;
 pub use reclaim::{Known, Reclaimed};
+pub use storm::Stormed;
 use times::Times;
 
 const PAGE: usize = 4096;
