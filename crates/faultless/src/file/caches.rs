@@ -65,7 +65,7 @@ pub(super) fn in_turn<T>(file: &Weak<Shared>, f: impl FnOnce(&Shared) -> T) -> O
             return Some(done);
         }
         drop(shared);
-        // Who has it may need the list.
+        // The holder of the cache may need the list.
         drop(caches);
         wait_for_turn(&turn);
     }

@@ -1,5 +1,5 @@
-//! Waiting for what another thread does, asleep in the kernel. A signal interrupts nobody for longer than its handler
-//! takes, and one that rings has no lock: a signal handler may do so.
+//! Waiting for what another thread does, asleep in the kernel. A signal interrupts the wait only while its handler runs.
+//! Ringing takes no lock, so a signal handler may ring.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

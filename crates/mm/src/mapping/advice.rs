@@ -62,7 +62,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program drops the content of `span`. Where it used memory densely, that says nothing of what it does next: it
-    /// begins anew. Until the content is gone, what is returned has to be kept: nobody takes it for new content.
+    /// begins anew. The caller keeps the answer until the content is gone, so that no thread takes it for new content.
     pub fn emptied(&self, span: Span) -> Emptying<'_> {
         let span = span.aligned_inside(SLOT);
         if !self.may_have_committed(span) || self.is_looked_at() {
@@ -231,7 +231,8 @@ impl<S: Sys> Space<S> {
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
             let Some(mut table) = self.advices.lock() else { continue };
             // The program may have unmapped or emptied it meanwhile, or another thread may have looked.
-            let same = |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
+            let same =
+                |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
             }
