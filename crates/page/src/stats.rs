@@ -282,7 +282,7 @@ counters! {
     SpfVmaNotsup, "spf_vma_notsup", Calls ("pagefault:spf_vma_notsup");
     /// The same: the area's rights do not suffice.
     SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
-    /// The same: the entry of the 2 MiB around changed, or somebody kept it.
+    /// The same: the entry of the 2 MiB around changed, or another thread kept it.
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
     /// Snapshots of mapped regions that were taken.
     SnapshotTaken, "snapshot_taken", Calls;

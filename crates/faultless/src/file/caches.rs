@@ -210,7 +210,7 @@ impl Drop for Handle {
                 caches.retain(|entry| entry.shared.as_ptr() != Arc::as_ptr(&shared));
                 break;
             }
-            // Backings may need the list. Who opens the file meanwhile has this cache.
+            // Backings may need the list. A thread that opens the file meanwhile has this cache.
             drop(caches);
             match has_turn {
                 true => {

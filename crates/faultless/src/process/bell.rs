@@ -10,7 +10,7 @@ use faultless_base::sys::raw;
 pub struct Bell(AtomicU32);
 
 impl Bell {
-    /// How often it has rung. Who is to wait asks this before it looks whether there is anything to wait for.
+    /// How often it has rung. A thread that may wait asks this before it looks whether there is anything to wait for.
     pub fn rung(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
