@@ -159,9 +159,9 @@ knobs! {
     Disable, "disable", "FAULTLESS_DISABLE", Kind::Switch, "0", Start;
     /// Runs the programs that the program starts plain.
     NoChildren, "no_children", "FAULTLESS_NO_CHILDREN", Kind::Switch, "0", Start;
-    /// Names of programs to leave alone, separated by commas. Four names count: of the file that is started (also a script or
-    /// a link), of the file that runs (such as its interpreter), of the first argument that is no option, and the name that
-    /// `exec -a` gives.
+    /// Names of programs to leave alone, separated by commas. The name of the file that is started counts, also of a script
+    /// or a link. So does that of the file that runs, such as an interpreter. So do the first argument that is no option, and
+    /// the name that `exec -a` gives.
     Skip, "skip", "FAULTLESS_SKIP", Kind::Text, "", Start;
     /// Runs programs without the library that made no large request when they ran last, and notes what programs do.
     Profile, "profile", "FAULTLESS_PROFILE", Kind::Switch, "1", Run;
