@@ -1,6 +1,6 @@
 //! The documentation as a site: the Markdown files of the repository, by mdBook, and the API documentation beside them.
 //!
-//! Files keep their places, so that their links hold: what is built is a copy below `target/site` with one more file,
+//! Files keep their places, so that their links hold: the site is built from a copy below `target/site` with one more file,
 //! the order of the pages. Each link of the site is looked up in what was built, and some pages are opened in a browser.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,10 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
+use faultless_measure::library::LIBRARY;
 use faultless_page::knobs::Knob;
-
-/// The name by which the library finds itself in `LD_PRELOAD`.
-pub const LIBRARY: &str = "libfaultless_preload.so";
 
 /// A path by which the loader takes the library at `path`: a link in `dir`, which has the library's own name and no
 /// blanks. The error says what is wrong with it.

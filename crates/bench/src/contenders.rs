@@ -14,6 +14,7 @@ use super::contender::Contender;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::plan::{Launch, Row, Start};
+use faultless_measure::library;
 use faultless_measure::pages::{Counters, Dir};
 
 /// What each contender needs.
@@ -40,7 +41,9 @@ impl Contenders {
             match contender {
                 Contender::Plain => {}
                 Contender::Faultless | Contender::Mapped => {
-                    found.libraries.insert(*contender, own_library(exe)?);
+                    let library =
+                        library::of(exe).map_err(|error| format!("{error}: build the whole workspace"))?;
+                    found.libraries.insert(*contender, library);
                 }
                 Contender::Huge => match Huge::new() {
                     Ok(huge) => found.huge = Some(huge),
@@ -138,15 +141,6 @@ impl Contenders {
     }
 }
 
-/// The preload library, where the command `exe` looks for it: beside it, or in lib/faultless below the same prefix.
-fn own_library(exe: &Path) -> Result<PathBuf, String> {
-    let beside = exe.with_file_name(before::LIBRARY);
-    let prefix = exe.parent().and_then(Path::parent);
-    let below = prefix.map(|prefix| prefix.join("lib/faultless").join(before::LIBRARY));
-    let error = format!("{}: no such file; build the whole workspace", beside.display());
-    [Some(beside), below].into_iter().flatten().find(|path| path.is_file()).ok_or(error)
-}
-
 /// The usual places, Debian's multiarch folders first.
 fn find_library(name: &str) -> Result<PathBuf, String> {
     let multiarch = format!("{}-linux-gnu", std::env::consts::ARCH);
@@ -200,23 +194,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = two(&[Contender::Plain]).take_before(Path::new("/none"), dir.path()).unwrap_err();
         assert!(error.contains("does not take part"), "{error}");
-    }
-
-    #[test]
-    fn the_own_library_is_found_as_the_command_finds_it() {
-        let prefix = tempfile::tempdir().unwrap();
-        let make = |path: &str| {
-            let path = prefix.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "").unwrap();
-            path
-        };
-        let exe = make("bin/faultless");
-        assert!(own_library(&exe).unwrap_err().contains("bin/libfaultless_preload.so: no such file"));
-        let below = make("lib/faultless/libfaultless_preload.so");
-        assert_eq!(own_library(&exe).unwrap(), below);
-        let beside = make("bin/libfaultless_preload.so");
-        assert_eq!(own_library(&exe).unwrap(), beside);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Request {
     }
 }
 
-/// One request for each knob. Of several values the last counts, as in `run`; what is changed is shown anyway.
+/// One request for each knob. Of several values the last counts, as in `run`. A changed knob is shown anyway.
 fn once_each(requests: Vec<Request>) -> Vec<Request> {
     let mut each: Vec<Request> = Vec::new();
     for request in requests {

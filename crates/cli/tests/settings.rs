@@ -142,7 +142,7 @@ fn settings_where_the_user_may_not_look_are_none() {
     assert_eq!(sysctl(0o755), (Some(0), "scrub = 1 # default".into()));
 }
 
-/// A link to a file that is not there yet, rights and an owner of the user's choice: all of that stays.
+/// A link to a file that is not there yet stays, and so do rights and an owner of the user's choice.
 #[test]
 fn a_changed_file_is_whose_it_was() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! A program that closes all descriptors that it does not know, and opens files of its own by those numbers: calls on
-//! the library's files are errors then, and its own files are as they were.
+//! A program closes all descriptors that it does not know, and opens files of its own by those numbers. Then calls on
+//! the library's files are errors, and its own files are as they were.
 
 mod apart;
 

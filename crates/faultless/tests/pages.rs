@@ -49,8 +49,8 @@ fn blocks_are_found() {
     assert_eq!(blocks(page), ["b\nc\n", "f\n"]);
 }
 
-/// Runs a block in a directory of its own, in a process of its own: the block names files there. A file `data` of so
-/// many bytes is there.
+/// Runs a block in a directory of its own, in a process of its own: the block names files there. The directory has a
+/// file `data` with as many bytes as `data` says.
 fn run(test: &str, data: u64, block: fn() -> Result<(), Box<dyn Error>>) {
     const INSIDE: &str = "PAGES_INSIDE";
     limit();

@@ -154,7 +154,7 @@ proptest! {
             world.step(Op::One(Change::Map(0, PAGES, None)));
         }
         for op in ops {
-            // Where pages may come with old bytes, only what was written is known.
+            // Where pages may come with old bytes, only written bytes are known.
             let looks = matches!(op, Op::One(Change::Read(_) | Change::Write(..)) | Op::WriteAll(..) | Op::Look(..));
             if !old || !looks {
                 world.step(op);

@@ -121,8 +121,8 @@ knobs! {
     MmapThreshold, "mmap_threshold", "FAULTLESS_MMAP_THRESHOLD", Kind::Bytes(SLOT as u64, MOST), "2M", Live;
     /// Zeroes free memory in the background.
     Scrub, "scrub", "FAULTLESS_SCRUB", Kind::Switch, "1", Live;
-    /// Order of a free block, in pages, from which on it wakes the scrubber, 9 being a huge page. 28 is larger than any
-    /// block: nothing is zeroed in the background.
+    /// Order of the smallest free block that wakes the scrubber, in pages: 9 is a huge page. 28 is larger than any block,
+    /// so nothing is zeroed in the background.
     ScrubStart, "scrub_start", "FAULTLESS_SCRUB_START", Kind::Number(LEAST_ORDER, MOST_ORDER + 1), "9", Live;
     /// Order of the smallest free blocks that the scrubber zeroes once it is awake.
     ScrubStop, "scrub_stop", "FAULTLESS_SCRUB_STOP", Kind::Number(LEAST_ORDER, MOST_ORDER), "9", Live;
@@ -139,8 +139,8 @@ knobs! {
     Mapped, "mapped", "FAULTLESS_MAPPED", Kind::Switch, "0", Live;
     /// Resolves faults of mapped regions without waiting for those who change the region.
     SpeculativePageFault, "speculative_page_fault", "FAULTLESS_SPECULATIVE_PAGE_FAULT", Kind::Switch, "1", Live;
-    /// Largest window that a fault of a mapped region brings, as an order of pages; no more than the region was made for, which
-    /// goes by what a fault costs: 14 (64 MiB) with threads, 13 by signals.
+    /// Largest window that a fault of a mapped region brings, as an order of pages. A region has a limit of its own, by what
+    /// a fault costs: 14 (64 MiB) with threads, 13 by signals. The smaller of the two counts.
     PrefaultMaxOrder, "prefault_max_order", "FAULTLESS_PREFAULT_MAX_ORDER", Kind::Number(0, 14), "14", Live;
     /// Whose faults follow each other: those of a thread in one area, or those of a thread wherever they are. With `one`
     /// a thread has one sequence alone, upwards, as in the prefaulting patches of 2004; otherwise 16, of any step.
@@ -159,8 +159,9 @@ knobs! {
     Disable, "disable", "FAULTLESS_DISABLE", Kind::Switch, "0", Start;
     /// Runs the programs that the program starts plain.
     NoChildren, "no_children", "FAULTLESS_NO_CHILDREN", Kind::Switch, "0", Start;
-    /// Names of programs to leave alone, separated by commas: of the file that is started, a script or a link too, of the file that
-    /// runs, such as its interpreter, of the first argument that is no option, or the name that `exec -a` gives.
+    /// Names of programs to leave alone, separated by commas. The name of the file that is started counts, also of a script
+    /// or a link. So does that of the file that runs, such as an interpreter. So do the first argument that is no option, and
+    /// the name that `exec -a` gives.
     Skip, "skip", "FAULTLESS_SKIP", Kind::Text, "", Start;
     /// Runs programs without the library that made no large request when they ran last, and notes what programs do.
     Profile, "profile", "FAULTLESS_PROFILE", Kind::Switch, "1", Run;

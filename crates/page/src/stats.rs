@@ -92,7 +92,7 @@ counters! {
     ReallocMoved, "realloc_moved", Calls;
     /// Handed out from memory that was zero already.
     BytesZeroed, "bytes_zeroed", Bytes;
-    /// Handed out as it was, because nobody asked for zeroes.
+    /// Handed out with its old bytes, because the request was not for zeroes.
     BytesUnzeroed, "bytes_unzeroed", Bytes;
     /// Handed out after zeroing it in the program's own thread.
     BytesHotZeroed, "bytes_hot_zeroed", Bytes;
@@ -106,15 +106,15 @@ counters! {
     BytesTouchedAhead, "bytes_touched_ahead", Bytes;
     /// Zeroed in the background.
     BytesScrubbed, "bytes_scrubbed", Bytes;
-    /// Processor time of that zeroing.
+    /// Processor time that zeroing in the background took.
     ScrubNs, "scrub_ns", Ns;
     /// Times the scrubber began to zero.
     ScrubWakeups, "scrub_wakeups", Calls;
     /// Blocks zeroed in the background, each by one order.
     ScrubBlocks, "scrub_blocks", Calls;
-    /// Blocks of which not all was zeroed, because they were wanted meanwhile.
+    /// Blocks zeroed only in part, because a request wanted them meanwhile.
     ScrubRecalls, "scrub_recalls", Calls, detail;
-    /// Zeroed in the background and then handed to nobody who needed zeroes.
+    /// Zeroed in the background, and then not used for a request for zeroes.
     BytesZeroedUnused, "bytes_zeroed_unused", Bytes;
     /// Requests for zeroes that were served from memory that was zero already.
     ZeroHits, "zero_hits", Calls;
@@ -197,14 +197,14 @@ counters! {
     /// Moved by page tables, not by copies: to a mapping when it is made or ahead of the program, and within the arena, to join idle
     /// memory for a block.
     BytesMoved, "bytes_moved", Bytes;
-    /// Of that, zeroes that moved to the program's own addresses ahead of it.
+    /// The part of `bytes_moved` that are zeroes moved to the program's own addresses ahead of it.
     BytesMovedAhead, "bytes_moved_ahead", Bytes;
-    /// Of that, moved to where the program had not come when it was last looked at.
+    /// The part of `bytes_moved_ahead` where the program had not come when that was last looked at.
     BytesMovedUnused, "bytes_moved_unused", Bytes;
-    /// Of memory touched ahead or moved: looked at when the program dropped it, gave it back or ended, or when nobody had
+    /// Memory touched ahead or moved, and looked at later: when the program dropped it, gave it back or ended, or did not
     /// come for it.
     BytesAheadSeen, "bytes_ahead_seen", Bytes;
-    /// Of that, full of zeroes, by samples: not used, or used for zeroes alone.
+    /// The part of `bytes_ahead_seen` that was full of zeroes, by samples: not used, or used for zeroes alone.
     BytesAheadUnused, "bytes_ahead_unused", Bytes;
     /// Windows that memory was moved to.
     MoveWindows, "move_windows", Calls;
@@ -216,9 +216,9 @@ counters! {
     MappedFiles, "mapped_files", Calls;
     /// Asked of the kernel ahead of the program in such mappings; read from the file, unless it was in memory.
     BytesReadAhead, "bytes_read_ahead", Bytes;
-    /// Of that, where the program came by.
+    /// The part of `bytes_read_ahead` where the program came by.
     BytesReadAheadUsed, "bytes_read_ahead_used", Bytes;
-    /// Of that, where it did not, when the mapping ended or was left alone.
+    /// The part of `bytes_read_ahead` where it had not come when the mapping ended or was left alone.
     BytesReadAheadUnused, "bytes_read_ahead_unused", Bytes;
     /// Such mappings left alone: the program gave advice of its own.
     ReadAheadAdvised, "read_ahead_advised", Calls, detail;
@@ -268,7 +268,7 @@ counters! {
     RegionFaultNs, "region_fault_ns", Ns;
     /// Areas of mapped regions left to the kernel, because their faults followed no sequence.
     RegionGivenUp, "region_given_up", Calls;
-    /// Read from the backings of regions, into memory that nobody had zeroed for it.
+    /// Read from the backings of regions, into memory that was not zeroed for it.
     RegionFilled, "region_filled", Bytes;
     /// Taken with old bytes by regions that need no zeroes, in huge pages that such regions had dropped.
     RegionUnzeroed, "region_unzeroed", Bytes;
@@ -282,7 +282,7 @@ counters! {
     SpfVmaNotsup, "spf_vma_notsup", Calls ("pagefault:spf_vma_notsup");
     /// The same: the area's rights do not suffice.
     SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
-    /// The same: the entry of the 2 MiB around changed, or somebody kept it.
+    /// The same: the entry of the 2 MiB around changed, or another thread kept it.
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
     /// Snapshots of mapped regions that were taken.
     SnapshotTaken, "snapshot_taken", Calls;
@@ -290,7 +290,7 @@ counters! {
     SnapshotFault, "snapshot_fault", Calls;
     /// Copied for snapshots of mapped regions, before it was written to or went.
     SnapshotCopied, "snapshot_copied", Bytes;
-    /// Of that, handed on to an older snapshot when a newer one was dropped.
+    /// The part of `snapshot_copied` that went to an older snapshot when a newer one was dropped.
     SnapshotPassed, "snapshot_passed", Bytes;
     /// Huge pages that came for files, each with all that its 2 MiB have.
     FileAlloc, "file_alloc", Calls ("thp_file_alloc");
@@ -306,7 +306,7 @@ counters! {
     FileSplit, "file_split", Calls ("thp_split_page");
     /// Accesses to lazy mappings of files for which a page had to come.
     FileFault, "file_fault", Calls;
-    /// Read from files into memory that nobody had zeroed for it.
+    /// Read from files into memory that was not zeroed for it.
     FileFilled, "file_filled", Bytes;
     /// Reads and writes of files that went by the kernel's page cache, because O_DIRECT was refused.
     FileBuffered, "file_buffered", Calls;
@@ -316,7 +316,7 @@ counters! {
     FileUnqueued, "file_unqueued", Calls;
     /// Written back to files.
     FileWritten, "file_written", Bytes ("nr_written");
-    /// Of that, by the background thread.
+    /// The part of `file_written` that the background thread wrote.
     FileFlushed, "file_flushed", Bytes;
     /// Times that a thread that needed room wrote dirty pages of a file back itself, because there were no others.
     FileThrottled, "file_throttled", Calls;

@@ -14,7 +14,7 @@
 //! - On 48 processors 11.85 million faults are counted. A run of ebizzy takes ten seconds, and a block is 512 KiB: that
 //!   makes 9255 blocks a second. The rate printed for 24 processors is 9383. So from 24 processors on more do not help.
 //!   Mapping and unmapping one block hold the lock for about a 9383rd of a second.
-//! - On 1024 processors of Power, pages have 64 KiB, and a block has 8.
+//! - The machine of 1024 processors is a Power. Its pages have 64 KiB, and a block has 8 of them.
 //! - Faults that are neither speculative nor given up by an event bound those that missed a page table: 1346 of the
 //!   11.85 million on 48 processors, and 125 of the 1.36 million on 1024 ([`Row::untold`]).
 //!

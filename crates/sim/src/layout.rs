@@ -1,8 +1,8 @@
 //! Where blocks lie in an address space, and which of them are one area for the kernel. All blocks have one size.
 //!
 //! - A block gets the first free place, as mmap gives the highest gap that fits.
-//! - Mapped places next to each other are one area. A block that comes or goes changes each area that it touches: the
-//!   one that it joins, or the one that it is cut from. A block between two free places changes no other one's area.
+//! - Mapped places next to each other are one area. A block that comes changes the areas that it joins,
+//!   and a block that goes the area that it is cut from. A block between two free places changes no other area.
 //! - A page of a page table spans several places. It goes when its last place is unmapped. The first fault after that
 //!   makes it again.
 

@@ -1,10 +1,11 @@
 //! The fault handler of Linux 2.6.10, as it was without the engine: what "prefaulting alone" of 2004 ran on.
 //!
-//! - A fault takes the lock of the address space for reading: an atomic operation at its begin and one at its end.
-//! - It takes the lock of the page tables to look at the entry, and lets it go to make pages and clear them. It takes
-//!   the lock again to install them, and holds it for as long as that lasts.
-//! - With prefaulting, a fault where the thread expects one brings more pages than the one before: 2, 4, 8, and then
-//!   15, as many as a `pagevec` has.
+//! - A fault takes the lock of the address space for reading. That is an atomic operation at its begin and one at its
+//!   end.
+//! - It takes the lock of the page tables to look at the entry, and lets it go. Then it makes pages and clears them. It
+//!   takes the lock again to install them, and holds it meanwhile.
+//! - With prefaulting, a fault where the thread expects one brings more pages than the one before. These are 2, 4, 8, and
+//!   then 15, as many as a `pagevec` has.
 //!
 //! The engine takes its locks four times a fault, and installs pages outside of them. So costs of this lock are fitted
 //! anew ([`LOCK`]), to the same rows of the standard kernel.

@@ -58,8 +58,8 @@ fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> 
 
 /// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
 ///
-/// All that a process opens of a file share one cache, with each other and with `memmap`. What is written is in the
-/// file after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the
+/// All that a process opens of a file share one cache, with each other and with `memmap`. Changes are in the file
+/// after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the
 /// program has lost it.** Other ways to read the file do not see it before.
 ///
 /// Parameters

@@ -1,4 +1,4 @@
-//! A lock that no thread ever waits for. Who does not get it goes another way.
+//! A lock that no thread ever waits for. A thread that does not get it goes another way.
 //!
 //! So its holder need not find out whether to wake another thread, and frees it by a plain store.
 

@@ -66,7 +66,7 @@ fn namespace() -> u64 {
         0,
         0,
     ];
-    // Whether a thread may make calls depends on the answer. Who asks has made sure.
+    // Whether a thread may make calls depends on the answer. The caller has made sure.
     // SAFETY: a path that ends with zero, and a buffer of the length given.
     let length = unsafe { direct(libc::SYS_readlinkat, args) }.unwrap_or(0);
     text[..length].strip_prefix(b"pid:[").and_then(leading_number).unwrap_or(0)

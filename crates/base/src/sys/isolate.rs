@@ -21,9 +21,9 @@
 //! ```
 //!
 //! A program may map something of its own over a place, move memory onto it or unmap it. It says so first
-//! ([`give_up`]), without a lock. A lost place is never used, closed or unmapped again, also in a forked child. Who
-//! says so waits for a thread that uses the place, a second at most. An instruction of the program says nothing: so
-//! the kernel is asked what lies at a place before memory moves onto it, and before its addresses go back.
+//! ([`give_up`]), without a lock. A lost place is never used, closed or unmapped again, also in a forked child. The
+//! caller then waits for a thread that uses the place, a second at most. An instruction of the program says nothing.
+//! So the kernel is asked what lies at a place before memory moves onto it, and before its addresses go back.
 //!
 //! All places go back at once where the program limits its addresses. A thread that has one says beforehand which
 //! range it moves memory onto (`PLANNED`). Only that range stays, until the thread is done, as a range stays that is

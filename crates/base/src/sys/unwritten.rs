@@ -135,8 +135,8 @@ fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<Unit> {
     madvise(unit, libc::MADV_PAGEOUT);
     let is_gone = || !Linux.present(unit.start) && !Linux.present(unit.end - PAGE);
     let is_one = || unit.bytes() == PAGE || pagemap.is_huge(unit) == Some(true);
-    // The kernel keeps what a forked process shares, and what is pinned: a device may write there later. What is shared
-    // goes by hand where no other thread is, which could write there meanwhile.
+    // The kernel keeps what a forked process shares, and what is pinned: a device may write there later. Shared pages
+    // go by hand, where no other thread could write there meanwhile.
     if !is_gone() && open::is_alone_now() && is_one() && pagemap.is_shared(unit.start) && is_zero() {
         Linux.discard(unit);
     }

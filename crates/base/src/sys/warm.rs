@@ -149,7 +149,7 @@ mod tests {
     proptest! {
         #![proptest_config(cases())]
 
-        /// What is read is what was written, and nothing else is read.
+        /// A reader gets what was written, and nothing else.
         #[test]
         fn any_bytes_are_a_message_or_none(bytes in garbled(&["fltwarm1\u{1}\0\0\0\0\0\0\0abcdefgh"]), amount: u64) {
             for message in [Message::Grow(amount), Message::Status, Message::Stop] {

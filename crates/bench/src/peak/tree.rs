@@ -93,7 +93,7 @@ impl Tree {
     }
 
     /// Looks for new processes, and says what all have together. If that is more than `known`, what forked processes
-    /// share with their parents is taken off: that costs more, and what is less is no peak.
+    /// share with their parents is taken off. That costs more, and a smaller sum is no peak.
     pub fn sample(&mut self, known: u64) -> io::Result<Sum> {
         self.find()?;
         self.members.retain(|pid, member| member.look(*pid));

@@ -1,9 +1,9 @@
 //! Threads that map, touch and unmap blocks on this machine, beside the simulation of the same, with one and two threads.
 //!
-//! - A region's rows are predicted: costs are measured one by one, and none of the runs compared is used.
-//! - The kernel's row of one thread is read off: it gives the time for which mapping and unmapping hold the lock. Its
-//!   row of two threads is predicted. Faults of today's kernel take the lock of their area alone, so the simulation has
-//!   them speculative.
+//! - A region's rows are predicted. Costs are measured one by one, and no compared run is used.
+//! - The kernel's row of one thread is fitted: it gives the time for which mapping and unmapping hold the lock. Its row
+//!   of two threads is predicted. Faults of today's kernel take the lock of their area alone, so the simulation has them
+//!   speculative.
 
 use faultless_measure::paired::median;
 use faultless_sim::blocks::{self, DISCARD, Lie};

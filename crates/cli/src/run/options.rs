@@ -5,18 +5,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use faultless_base::SLOT;
 use faultless_base::sys::raw::status_number;
+use faultless_measure::library;
+pub use faultless_measure::library::LIBRARY;
 use faultless_page::knobs::{Knob, skip};
 
 use super::{link, program, sys};
 use crate::profile::Known;
 use crate::settings::{self, Origin, Setting};
 use crate::warm;
-
-/// The preload library's file.
-pub const LIBRARY: &str = "libfaultless_preload.so";
 
 /// Options of `faultless run`.
 ///
@@ -112,28 +111,15 @@ pub fn library() -> Result<PathBuf> {
         }
         None => {
             let own = std::env::current_exe().context("cannot tell where this program is")?;
-            found_beside(&own)?
+            library::of(&own).map_err(|error| {
+                anyhow!(
+                    "{error}: install a package, use `cargo xtask install PREFIX`, build it with `cargo build --release \
+                     --workspace`, or name it in FAULTLESS_LIBRARY"
+                )
+            })?
         }
     };
     link::loadable(path)
-}
-
-/// The library of the command `own`: beside it, as cargo builds both, or in lib/faultless below the same prefix, as
-/// packages have them.
-fn found_beside(own: &Path) -> Result<PathBuf> {
-    let dir = own.parent().unwrap_or(Path::new("/"));
-    let prefix = dir.parent().unwrap_or(dir);
-    let places = [dir.join(LIBRARY), prefix.join("lib/faultless").join(LIBRARY)];
-    let [beside, below] = &places;
-    let found = places.iter().find(|path| path.is_file()).cloned();
-    found.with_context(|| {
-        format!(
-            "there is neither {} nor {}: install a package, use `cargo xtask install PREFIX`, build it with \
-             `cargo build --release --workspace`, or name it in FAULTLESS_LIBRARY",
-            beside.display(),
-            below.display()
-        )
-    })
 }
 
 /// The options of AddressSanitizer, with one more that lets it start behind a preloaded library.
@@ -317,24 +303,6 @@ mod tests {
         assert_eq!(preload(Some("/b.so /c.so")), "/a/f.so:/b.so /c.so");
         assert_eq!(preload(Some("/a/f.so:/b.so")), "/a/f.so:/b.so");
         assert_eq!(preload(Some("/a/f.so2")), "/a/f.so:/a/f.so2");
-    }
-
-    #[test]
-    fn the_library_is_found_by_the_place_of_the_command_alone() {
-        let prefix = tempfile::tempdir().unwrap();
-        let make = |path: &str| {
-            let path = prefix.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, "").unwrap();
-            path
-        };
-        let own = make("bin/faultless");
-        let error = found_beside(&own).unwrap_err().to_string();
-        assert!(error.contains("lib/faultless/libfaultless_preload.so") && !error.contains(".."), "{error}");
-        let below = make("lib/faultless/libfaultless_preload.so");
-        assert_eq!(found_beside(&own).unwrap(), below);
-        let beside = make("bin/libfaultless_preload.so");
-        assert_eq!(found_beside(&own).unwrap(), beside);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `faultless top`: a screen of processes that take page faults. Covered ones show what was done for them; of others,
 //! those that take many faults are there too.
 //!
-//! [`sample`] looks at the machine and tells what happened from one look to the next. [`app`] holds what is shown, and
-//! what keys do to it. [`list`] and [`detail`] draw that; [`columns`] has the columns of the list.
+//! [`sample`] looks at the machine, and tells what happened since its last look. [`app`] holds what is shown, and what
+//! keys do to it. [`list`] and [`detail`] draw it. [`columns`] has the columns of the list.
 //!
 //! Only this module and [`signals`] touch the terminal. The others are tested without one, and all of it in tmux
 //! (`tests/top.rs`).

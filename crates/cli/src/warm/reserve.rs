@@ -55,8 +55,8 @@ impl Reserve {
         (self.taken.load(SeqCst), self.cold.load(SeqCst))
     }
 
-    /// This many slots are to be resident from now on. What is more goes back to the kernel at once; how many slots
-    /// that are. By the daemon's thread.
+    /// This many slots are to be resident from now on. Slots above that go back to the kernel at once, and their
+    /// number is returned. Called by the daemon's thread.
     pub fn aim(&self, slots: usize) -> usize {
         let slots = slots.min(self.slots);
         self.target.store(slots, SeqCst);

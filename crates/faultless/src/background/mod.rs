@@ -46,8 +46,8 @@ struct State {
     running: usize,
     ended: bool,
     error: Option<Error>,
-    /// As long as steps may begin: what it holds, a file for instance, goes with the last step, whoever still has a
-    /// handle.
+    /// Set as long as steps may begin. What it holds, a file for instance, goes with the last step, even while
+    /// handles remain.
     work: Option<Arc<dyn Work>>,
     /// Whether it has gone.
     is_gone: bool,
@@ -119,7 +119,7 @@ impl Job {
                     return Some((n, work, state.into_mask()));
                 }
                 Ok(rest) => {
-                    // Not after the lock: who has it may take the work for the last one.
+                    // Not after the lock: the next holder of it may take the work for the last one.
                     drop(work);
                     drop(state);
                     self.bell.wait(rung, Some(rest));
@@ -141,7 +141,7 @@ impl Job {
         self.settle(state);
     }
 
-    /// Lets the work go if that was all of it, and tells whoever waits for the end then.
+    /// Lets the work go if that was all of it, and then wakes the threads that wait for the end.
     fn settle(&self, mut state: Locked<'_>) {
         if state.running > 0 || !state.is_over(self.steps) {
             return;
@@ -251,8 +251,8 @@ impl Background {
         self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
     }
 
-    /// Ends it, and waits for the steps under way: what is ready stays so. [`Background::wait`] is
-    /// [`Error::Cancelled`] then, in any thread, unless all steps had begun or it had ended otherwise.
+    /// Ends it, and waits for the steps under way. What is ready stays ready. From then on [`Background::wait`] is
+    /// [`Error::Cancelled`] in any thread, unless all steps had begun or the work had ended otherwise.
     pub fn cancel(&self) {
         if !self.is_forked() {
             let mut state = self.job.state();

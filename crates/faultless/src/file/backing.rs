@@ -20,7 +20,7 @@ pub trait Backing: Send + Sync {
     /// Writes all of `bytes` at `offset`.
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// What was written is durable from now on.
+    /// Makes everything written so far durable.
     fn sync(&self) -> io::Result<()>;
 
     /// Makes it longer, by zeroes.

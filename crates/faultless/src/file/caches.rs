@@ -65,7 +65,7 @@ pub(super) fn in_turn<T>(file: &Weak<Shared>, f: impl FnOnce(&Shared) -> T) -> O
             return Some(done);
         }
         drop(shared);
-        // Who has it may need the list.
+        // The holder of the cache may need the list.
         drop(caches);
         wait_for_turn(&turn);
     }
@@ -210,7 +210,7 @@ impl Drop for Handle {
                 caches.retain(|entry| entry.shared.as_ptr() != Arc::as_ptr(&shared));
                 break;
             }
-            // Backings may need the list. Who opens the file meanwhile has this cache.
+            // Backings may need the list. A thread that opens the file meanwhile has this cache.
             drop(caches);
             match has_turn {
                 true => {

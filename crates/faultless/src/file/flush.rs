@@ -104,7 +104,7 @@ impl Flusher {
             let looked = self.look();
             let timeout = match looked {
                 Looked::Stuck { has_failed } => {
-                    // Who writes need not tell.
+                    // A thread that writes need not tell.
                     self.is_told.store(true, Ordering::Relaxed);
                     Some(if has_failed { self.pause() } else { PATIENCE })
                 }

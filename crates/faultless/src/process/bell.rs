@@ -1,5 +1,5 @@
-//! Waiting for what another thread does, asleep in the kernel. A signal interrupts nobody for longer than its handler
-//! takes, and one that rings has no lock: a signal handler may do so.
+//! Waiting for what another thread does, asleep in the kernel. A signal interrupts the wait only while its handler runs.
+//! Ringing takes no lock, so a signal handler may ring.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ use faultless_base::sys::raw;
 pub struct Bell(AtomicU32);
 
 impl Bell {
-    /// How often it has rung. Who is to wait asks this before it looks whether there is anything to wait for.
+    /// How often it has rung. A thread that may wait asks this before it looks whether there is anything to wait for.
     pub fn rung(&self) -> u32 {
         self.0.load(Ordering::Acquire)
     }

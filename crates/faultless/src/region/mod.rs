@@ -93,7 +93,7 @@ impl Region {
         self.length
     }
 
-    /// Whether it has no byte, which no region has not.
+    /// Always false: a region has at least one byte. (Clippy asks for it beside `len`.)
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -76,9 +76,9 @@ impl Save {
     }
 
     /// Writes a snapshot to a file in the background. The answer has its progress, and its end to wait for; when it is
-    /// dropped that goes on. The file gets its name when all of it is there and durable: until then a file of that
-    /// name stays what it is. After an error, or when it is cancelled, nothing is left of it. Parts of 2 MiB that are
-    /// zero become holes.
+    /// dropped the work goes on. The file gets its name once all of it is there and durable. Until then a file that had
+    /// the name before stays as it is. After an error, or when it is cancelled, nothing is left of it. Parts of 2 MiB
+    /// that are zero become holes.
     ///
     /// A symbolic link is replaced by the file. A directory, a device node, a FIFO or a socket is refused
     /// ([`Error::NoFile`]).

@@ -49,9 +49,10 @@ struct Taken {
 impl Region {
     /// Takes a snapshot of all of it. That takes the kernel one call, and no time for any page of ours.
     ///
-    /// The region needs [`Delivery::Thread`] of which the kernel delivers its own faults
-    /// ([`Region::serves_system_calls`]), neither a backing nor events, and no memory that a device writes to by itself
-    /// (buffers registered with io_uring). An [`Error::NoSnapshots`] says what is missing. Nothing has changed then.
+    /// The region needs [`Delivery::Thread`] by which the kernel delivers its own faults, too
+    /// ([`Region::serves_system_calls`]). It has neither a backing nor events. No device may write to its memory by
+    /// itself (buffers registered with io_uring). An [`Error::NoSnapshots`] says what is missing. Nothing has changed
+    /// then.
     ///
     /// Where `/proc` is not mounted the error is `ENOSYS`: it says which pages are there.
     ///
@@ -146,7 +147,7 @@ impl Snapshot {
         if offset.checked_add(buffer.len()).is_none_or(|end| end > self.len()) {
             return Err(Error::Outside);
         }
-        // What is read goes to memory of our own first: the buffer may be memory of the region.
+        // The bytes go to memory of our own first, because the buffer may be memory of the region.
         if buffer.len() <= SMALL {
             let mut room = [0; SMALL];
             let part = &mut room[..buffer.len()];

@@ -46,7 +46,7 @@ pub struct Shared {
     pub behind: Behind,
     /// Signal handlers that resolve its faults.
     pub handlers: Epoch,
-    /// Rings at its end, for whoever waits to go on with work on it.
+    /// Rings at its end, for threads that wait to go on with work on it.
     pub bell: Arc<Bell>,
 }
 

@@ -21,7 +21,7 @@ struct Background {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// With a budget of 64 MiB: from that many percent of it on, and after so many ms.
+/// With a budget of 64 MiB: writes back from `percent` of it on, and after `expire_ms`.
 fn background(percent: u64, expire_ms: u64) -> Background {
     let alone = budget(64 << 20);
     faultless::region::set(Knob::DirtyBackground, percent);
@@ -205,8 +205,8 @@ fn an_error_of_the_background_is_told_once() {
     drop(background);
 }
 
-/// Faults need room, so what is dirty is written back. A page of that becomes a hole in another thread: its old bytes do
-/// not come to the file afterwards, and nothing waits for ever.
+/// Faults need room, so dirty pages are written back. Another thread turns one of them into a hole: its old bytes do not
+/// come to the file afterwards, and nothing waits for ever.
 #[test]
 fn no_page_is_taken_away_while_it_is_written() {
     // More than the frames that other tests may have left.

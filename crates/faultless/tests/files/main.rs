@@ -275,7 +275,7 @@ fn a_child_of_an_announced_fork_reads_what_is_mapped() {
     }
     drop(mapping);
     file.sync().unwrap();
-    // What was shared goes as everything else.
+    // Shared pages go as all others do.
     assert!(file.drop_cache() > 0);
     let mut all = all;
     all[PAGE + 5..PAGE + 15].copy_from_slice(b"not synced");

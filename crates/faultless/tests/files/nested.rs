@@ -109,8 +109,8 @@ fn a_backing_opens_a_file_for_each_call() {
     assert!(written(5, b"third"));
 }
 
-/// Handles of files, of their backings and of all files end and sync at the same time. Who has dropped the last
-/// handle finds its bytes in the file.
+/// Handles of files, of their backings and of all files end and sync at the same time. The thread that
+/// dropped the last handle finds its bytes in the file.
 #[test]
 fn many_threads_end_and_sync_them() {
     let _alone = budget(64 << 20);

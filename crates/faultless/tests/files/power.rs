@@ -1,4 +1,4 @@
-//! Power cuts: what was synced is there, and of what came later each page is old or new.
+//! Power cuts: bytes that were synced are there, and each page written later is old or new.
 //!
 //! A backing keeps what is durable, and what was done since the last sync in its order. A cut leaves the first of these
 //! changes of length and holes, up to some of them, and any of the writes between them.

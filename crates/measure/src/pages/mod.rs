@@ -199,7 +199,7 @@ impl Counters {
         COUNTERS.iter().zip(&self.values).filter_map(reason).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// How much of that memory there is now, in bytes.
+    /// How much memory of this kind there is now, in bytes.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         self.gauges[gauge as usize]
     }

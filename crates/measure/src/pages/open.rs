@@ -66,7 +66,7 @@ fn with_flags(path: &Path, write: bool, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
 }
 
-/// The file of this name, if it is still the one that was looked at.
+/// The file of this name, if it is still the file that was looked at.
 fn by_name(path: &Path, about: &Metadata, write: bool) -> io::Result<File> {
     let file = with_flags(path, write, FLAGS | libc::O_NOFOLLOW)?;
     let now = file.metadata()?;

@@ -67,8 +67,8 @@ impl<S: Sys> Space<S> {
         self.mark_given_up(span);
     }
 
-    /// The same without a lock, for a thread that may be inside the engine, or in a child that shares memory with its
-    /// parent: idle slots keep their memory until it is replaced.
+    /// The same without a lock: idle slots keep their memory until it is replaced. It serves a thread that may be inside
+    /// the engine, and a child that shares memory with its parent.
     pub fn give_up_inside(&self, span: Span) {
         self.taint(span);
         self.mark_given_up(span);

@@ -78,7 +78,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The pages of a block have moved away, and nothing is mapped at `span`. Maps it again, so that the block can be freed;
-    /// false: somebody else has mapped something there, or the kernel refuses.
+    /// false: the program has mapped something there, or the kernel refuses.
     pub fn map_again(&self, span: Span) -> bool {
         self.taint(span);
         self.sys.map_again(span)

@@ -3,8 +3,8 @@
 //! It does what a sync does, for a few slots at a time. Their pages are durable and clean then; or they are
 //! dirty as before, and the error is kept. A thread that writes to a page meanwhile waits for nothing.
 //!
-//! How old a dirty page is goes by slots, from the moment at which this thread saw the first of them. Who syncs holds
-//! `syncing`; this thread does without a turn while another one has it.
+//! How old a dirty page is goes by slots, from the moment at which this thread saw the first of them. A thread that
+//! syncs holds `syncing`. This thread does without a turn while another one has it.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Pages of tracked slots are clean only where no device writes to them.
 //!
 //! The kernel notes a write by a device (`read(2)` of a file that is open with `O_DIRECT`) when the device begins: it
-//! pins the page. What the device writes later is noted by nothing. So a page that is to be clean after a sync is taken
-//! away from its address first, which the kernel refuses while it is pinned, and comes again as a copy, protected. From
-//! then on each write to it, and each new pin, is noted. A page that is pinned stays dirty, and so does one that
+//! pins the page. It does not note what the device writes later. So before a sync makes a page clean, the page leaves
+//! its address, and comes again as a protected copy. The kernel refuses that while the page is pinned. Afterwards the
+//! kernel notes each write to the copy, and each new pin. A page that is pinned stays dirty, and so does one that
 //! another thread of the library uses just then.
 
 use faultless_base::sys::file_memory::FileMemory;

@@ -169,7 +169,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             done += stopped.done;
             again = if stopped.done > 0 { 0 } else { again + 1 };
             match stopped.error {
-                // What is there is an error of before.
+                // A page there is left from an error before.
                 Errno::EEXIST if again < MOST_AGAIN => _ = self.memory.discard(Span::new(to.start + done, PAGE)),
                 Errno::EAGAIN if again < MOST_AGAIN => self.memory.relax(again),
                 error => {

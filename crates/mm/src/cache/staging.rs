@@ -1,6 +1,6 @@
 //! Memory beside a file: pages of watched slots are made ready here, or wait here while they go.
 //!
-//! Who takes a place has it alone, and gives it back; its lock is one bit.
+//! A thread that takes a place has it alone, and gives it back. Its lock is one bit.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 

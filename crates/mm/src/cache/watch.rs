@@ -2,7 +2,7 @@
 //!
 //! A slot is *watched* from its first such mapping on, until its file ends here. Then this holds:
 //!
-//! - A page that is not present in the index has no memory: an access is a fault, which [`Cache::fault`] resolves.
+//! - A page that is not present in the index has no memory. So an access is a fault, and [`Cache::fault`] resolves it.
 //! - Pages come and go each at one moment (`staged`, `Cache::take_out`).
 //!
 //! It is *tracked* from the first such mapping for writing on: its pages are protected as they come, and the kernel

@@ -34,7 +34,7 @@ struct Batch {
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// The errors of writing so far. Who has seen fewer has not been told of the last one.
+    /// The errors of writing so far. A handle that has seen fewer has not been told of the last one.
     pub fn failures(&self) -> Failures {
         *self.failures.lock()
     }

@@ -31,7 +31,7 @@ pub struct Pool {
     stamps: &'static [AtomicU32],
     /// Of each chunk: its places that are not free holes, or [`CHANGING`].
     users: Words,
-    /// Of each chunk: where it is; 0: nowhere. Who has a place of it keeps it there.
+    /// Of each chunk: where it is; 0: nowhere. It stays there while a thread has a place of it.
     at: Words,
     /// Chunks that there ever were.
     chunks: AtomicUsize,
@@ -79,7 +79,7 @@ impl Pool {
         self.at[chunk_of(place)].load(Ordering::Acquire) + place.number() % CHUNK * SLOT
     }
 
-    /// The place at an address; `None`: none of this pool's that anybody has.
+    /// The place at an address; `None`: no place of this pool that is in use.
     pub fn place(&self, at: usize) -> Option<Slot> {
         let offset = |chunk: usize| at.wrapping_sub(self.at[chunk].load(Ordering::Acquire));
         let has_it = |chunk: &usize| offset(*chunk) < CHUNK * SLOT;

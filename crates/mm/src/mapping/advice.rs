@@ -62,7 +62,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program drops the content of `span`. Where it used memory densely, that says nothing of what it does next: it
-    /// begins anew. Until the content is gone, what is returned has to be kept: nobody takes it for new content.
+    /// begins anew. The caller keeps the answer until the content is gone, so that no thread takes it for new content.
     pub fn emptied(&self, span: Span) -> Emptying<'_> {
         let span = span.aligned_inside(SLOT);
         if !self.may_have_committed(span) || self.is_looked_at() {

@@ -1,7 +1,7 @@
 //! Machines with several nodes (NUMA): each shard keeps frames of one node, that of the thread which used it first.
 //!
 //! - A request takes frames of the node on which the calling thread runs. Where that thread has a policy of its own, it
-//!   takes none: the kernel alone places its memory.
+//!   takes none. Then the kernel alone places its memory.
 //! - Memory that comes back is kept by a shard of its own node, or goes to the kernel.
 //! - Nothing is touched, or moved, ahead of the program. The thread that touches memory first decides where it lies,
 //!   and that is to be the program's.

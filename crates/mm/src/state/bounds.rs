@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Bounds that only widen, by any thread. Who widens them does so before the place is noted.
+/// Bounds that only widen, by any thread. A thread widens them before it notes the place.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     first: AtomicUsize,

@@ -13,8 +13,8 @@ pub fn span(first: usize, pages: usize) -> Span {
     Span::new(BASE + first * PAGE, pages * PAGE)
 }
 
-/// Reads or writes the first byte of a page, faulting as often as it takes: what was there, and what each fault said it
-/// brought; or how the last fault ended.
+/// Reads or writes the first byte of a page, faulting as often as it takes. Returns the byte that was there and the spans
+/// that the faults said they brought, or how the last fault ended.
 pub fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Result<(u8, Vec<Span>), Outcome> {
     let addr = span(page, 1).start;
     let wants = if write.is_some() { Rights::Write } else { Rights::Read };

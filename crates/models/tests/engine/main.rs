@@ -185,8 +185,8 @@ fn a_child_goes_on_without_the_other_threads() {
     });
 }
 
-/// What the program lays over free memory of the engine stays as it is, whatever other threads and the background thread
-/// do to that memory at the moment, and in a child.
+/// The program lays a mapping of its own over free memory of the engine. It stays as it is, also in a child, whatever
+/// other threads and the background thread do to that memory at the moment.
 #[test]
 fn what_lies_where_memory_was_free_stays() {
     check(|| {

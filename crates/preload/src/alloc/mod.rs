@@ -213,7 +213,7 @@ unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
         return block;
     }
     if bytes <= old && (engine::is_retired() || is_special(at)) {
-        // What is behind goes back as if it were freed, by whole slots. One slot alone would be a place for small blocks.
+        // The rest behind goes back as if it were freed, by whole slots. One slot alone would be a place for small blocks.
         if let Some(engine) = moves::enter_for_calls() {
             let _ = engine.space.resize(raw::cpu(), at, bytes.max(SLOT + PAGE));
         }

@@ -270,9 +270,9 @@ fn is_one_area(block: Span) -> bool {
     }
 }
 
-/// Copies a block that the program may have closed or guarded in part. What is closed is the program's own fault, also
-/// in the C library, which copies such a block too. Guards alone do not divide a block: they are guards in the new one,
-/// or zeroes where that is not ours.
+/// Copies a block that the program may have closed or guarded in part. A copy of a closed part faults by the program's
+/// own doing; the C library copies such a block, too. Guards alone do not divide a block: they are guards in the new
+/// one, or zeroes where that is not ours.
 unsafe fn copy_special(from: Span, to: usize) {
     let Some(engine) = enter_for_calls() else {
         // SAFETY: the caller's promise.

@@ -85,7 +85,7 @@ fn undisturbed(now: impl FnOnce() -> Answer) -> Answer {
 enum Target {
     /// Anywhere.
     Any,
-    /// The program's choice: what is there is gone in any case.
+    /// The program's choice: its old memory there goes in any case.
     Fixed(usize),
     /// What is there stays mapped if the range does not move.
     Kept(usize),

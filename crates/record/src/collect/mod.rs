@@ -1,8 +1,8 @@
 //! Recording: events are opened, a thread takes what the kernel writes, and all of it goes to a file.
 //!
 //! [`Recorder`] holds the events, from before the program begins. [`Collecting`] is the thread; it ends with
-//! [`Collecting::finish`]. Memory is bounded by the rings, the file by [`Options::limit`]. What is dropped is counted:
-//! by the kernel where a ring is full, here where the file is.
+//! [`Collecting::finish`]. Memory is bounded by the rings, the file by [`Options::limit`]. Dropped events are
+//! counted: by the kernel where a ring is full, here where the file is.
 
 mod cost;
 mod counted;

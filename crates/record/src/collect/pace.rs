@@ -15,8 +15,8 @@ const FIRST_CYCLE: Duration = Duration::from_millis(50);
 const SOON: Duration = Duration::from_secs(1);
 /// The shortest window: switching takes some time itself.
 const SHORTEST: Duration = Duration::from_millis(1);
-/// The longest window, as a part of a cycle: what is longer has all ends. So ends that follow each other within a
-/// quarter of a cycle have no pause between them.
+/// The longest window, as a part of a cycle: a longer one has all ends. So ends that follow each other within a quarter
+/// of a cycle have no pause between them.
 const LONGEST: f64 = 0.75;
 /// This many times the right number are too many, also within a cycle.
 const TOO_MANY: f64 = 4.0;

@@ -45,7 +45,7 @@ impl<B: Backing> UserMmu<B> {
         self.parts(span).try_for_each(|(uffd, part)| uffd.unregister(part))
     }
 
-    /// Reserves a hole that a move has left; whether it is the region's again. If not, somebody else may have mapped
+    /// Reserves a hole that a move has left; whether it is the region's again. If not, another thread may have mapped
     /// something there, and so it is never unmapped here.
     fn reserve_again(&self, hole: Span) -> bool {
         if hole.is_empty() {

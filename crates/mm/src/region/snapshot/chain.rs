@@ -46,7 +46,7 @@ const HELD: usize = 6;
 const AGE: usize = 7;
 const FIELDS: usize = 8;
 
-/// So many snapshots of a slot are put in order one by one.
+/// Up to this number, snapshots of a slot are put in order one by one.
 const FEW: usize = 16;
 
 const LIVING: usize = 1;
