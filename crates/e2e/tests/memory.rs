@@ -16,6 +16,7 @@ tests! {
     a_limit_on_address_space_set_later: passes("limits.c", &["as setrlimit", "as prlimit", "as direct"]);
     a_limit_on_data_set_later: passes("limits.c", &["data prlimit64"]);
     a_limit_set_while_threads_allocate: passes("limits.c", &["as setrlimit busy"]);
+    a_limit_of_a_child_while_threads_unmap: passes("limits_child.c", &[""]);
     all_memory_locked: passes("limits.c", &["lock now", "lock future"]);
     ranges_of_several_mappings: passes("spans.c", &[""]);
     system_calls_past_the_functions: passes("direct.c", &["", "inline"]);

@@ -236,12 +236,19 @@ fn drop_range(place: &Place, range: Span) -> Option<Span> {
 pub fn forget() {
     PLACES.iter().for_each(|place| _ = place.word.fetch_and(!GOING, Ordering::SeqCst));
     for place in PLACES.iter().filter(|place| place.has(IN_USE)) {
-        let own = if place.has(LOST) || !place.has(ISOLATED) {
-            // Perhaps others lie there.
-            place.lose();
-            None
-        } else {
-            drop_range(place, place.planned())
+        let range = place.planned();
+        let own = match () {
+            // Others may lie there.
+            () if place.has(LOST) => None,
+            () if place.has(ISOLATED) => drop_range(place, range),
+            // Nothing had moved there yet.
+            () if !place.has(PLANNED) => None,
+            () if area::is_reserved(range) == Some(true) => Some(range),
+            // Memory has moved there, or another thread's lies in a hole that a move left.
+            () => {
+                give_back_beside(place, range);
+                None
+            }
         };
         place.leave(own);
     }
