@@ -79,9 +79,10 @@ fn a_recording_says_what_faultless_did() {
     assert_eq!((get("served_processes"), get("requests"), get("handed_out_bytes")), (2, 20, BYTES), "{served}");
     // All but the first mapping of each process can be memory that was there.
     assert!(get("with_memory_bytes") > 0 && get("with_memory_bytes") <= BYTES, "{served}");
-    // Never more than a plain run could take: it touches each page once.
+    // A plain run touches each page once. What came ahead of the program may count twice, as huge pages too.
+    let twice = get("touched_ahead_bytes") + get("moved_ahead_bytes");
     assert!(get("avoided_most") >= get("with_memory_bytes") / 4096, "{served}");
-    assert!(get("avoided_most") <= BYTES / 4096, "{served}");
+    assert!(get("avoided_most") <= (BYTES + twice) / 4096, "{served}");
     let shown = report(&scratch, &[]);
     let shown = text(&shown.stdout);
     assert!(shown.contains("What faultless did in 2 of 2 processes, in 20 requests"), "{shown}");
