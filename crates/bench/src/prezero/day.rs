@@ -57,7 +57,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         "bursts",
         "processor time",
         "context switches",
-        "of that the scrubber",
+        "processor time of the scrubber",
         "zeroed",
         "never used",
         "requests it served",
