@@ -10,7 +10,7 @@ use std::path::Path;
 
 use faultless::region::{Delivery, Region};
 use faultless_testkit::limit::limit;
-use faultless_testkit::skip;
+use faultless_testkit::{alone, skip};
 use tempfile::TempDir;
 
 const PAGES: [(&str, &str); 4] = [
@@ -51,20 +51,14 @@ fn blocks_are_found() {
 
 /// Runs a block in a directory of its own, in a process of its own: the block names files there. The directory has a
 /// file `data` with as many bytes as `data` says.
-fn run(test: &str, data: u64, block: fn() -> Result<(), Box<dyn Error>>) {
-    const INSIDE: &str = "PAGES_INSIDE";
-    limit();
-    if std::env::var_os(INSIDE).is_some() {
-        return block().unwrap();
-    }
-    let dir = TempDir::new().unwrap();
-    StdFile::create(dir.path().join("data")).and_then(|file| file.set_len(data)).unwrap();
-    let mut own = std::process::Command::new(std::env::current_exe().unwrap());
-    let out =
-        own.args([test, "--exact", "--nocapture"]).env(INSIDE, "1").current_dir(dir.path()).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
-    assert!(said.contains("1 passed"), "{said}");
+fn run(data: u64, block: fn() -> Result<(), Box<dyn Error>>) {
+    alone(|| {
+        limit();
+        let dir = TempDir::new().unwrap();
+        std::env::set_current_dir(dir.path()).unwrap();
+        StdFile::create("data").and_then(|file| file.set_len(data)).unwrap();
+        block().unwrap();
+    });
 }
 
 /// Whether regions of this kind can be had here, and what `is_so` asks of them.
@@ -80,7 +74,7 @@ fn can(delivery: Delivery, is_so: fn(&Region) -> bool) -> bool {
 #[test]
 #[rustfmt::skip]
 fn readme_arena() {
-    run("readme_arena", 0, || {
+    run(0, || {
         let arena = faultless::Arena::new(1 << 30)?;
         let mut block = arena.zeroed(64 << 20)?;   // no page fault if its memory was used before
         block[12345] = 1;
@@ -93,7 +87,7 @@ fn readme_arena() {
 #[test]
 #[rustfmt::skip]
 fn readme_region() {
-    run("readme_region", 0, || {
+    run(0, || {
         faultless::reserve(2 << 30)?;              // in the background: huge pages of zeroes, which faults move to where they are needed
         let mut region = faultless::region::Region::anonymous(64 << 30)?;
         region.as_mut_slice()?[12345] = 1;
@@ -107,7 +101,7 @@ fn readme_file() {
     if !can(Delivery::Thread, |_| true) {
         return;
     }
-    run("readme_file", 128 << 20, || {
+    run(128 << 20, || {
         let file = faultless::file::File::open_writable("data")?;
         file.prefetch(&[0..4096, 90 << 20..91 << 20])?;   // many requests at a time
         let mapping = file.map_mut(0, 64 << 20)?;
@@ -127,7 +121,7 @@ fn readme_snapshot() {
     if !can(Delivery::Thread, Region::serves_system_calls) {
         return;
     }
-    run("readme_snapshot", 0, || {
+    run(0, || {
         let mut region = faultless::region::Region::anonymous(8 << 20)?;
         region.as_mut_slice()?[5] = 1;
         let snapshot = region.snapshot()?;
@@ -141,7 +135,7 @@ fn readme_snapshot() {
 #[test]
 #[rustfmt::skip]
 fn files_mapped() {
-    run("files_mapped", 64 << 20, || {
+    run(64 << 20, || {
         use faultless::file::File;
 
         let file = File::open_writable("data")?;      // or File::new(&std_file): also a file without a name
@@ -162,7 +156,7 @@ fn files_lazy() {
     if !can(Delivery::Thread, |_| true) {
         return;
     }
-    run("files_lazy", 1 << 40, || {
+    run(1 << 40, || {
         let file = faultless::file::File::open_writable("data")?;
         let mut mapping = file.map_lazy_mut(0, 1 << 40)?;   // nothing is read
         let bytes = unsafe { mapping.as_mut_slice() };
@@ -182,7 +176,7 @@ fn files_private() {
     if !can(Delivery::Thread, |_| true) {
         return;
     }
-    run("files_private", 4 << 20, || {
+    run(4 << 20, || {
         use faultless::file::File;
         let file = File::open("data")?;
         let mut mapping = file.map_private(0, file.len() as usize)?;
@@ -200,7 +194,7 @@ fn regions_builder() {
     if !can(Delivery::Signal, |_| true) {
         return;
     }
-    run("regions_builder", 0, || {
+    run(0, || {
         let region = Region::builder(1 << 30)
             .delivery(Delivery::Signal)      // how a missing page is noticed
             .windows(4096, 8 << 20)          // what a fault brings: at first, and at most
@@ -216,7 +210,7 @@ fn snapshots() {
     if !can(Delivery::Thread, Region::serves_system_calls) {
         return;
     }
-    run("snapshots", 0, || {
+    run(0, || {
         use faultless::region::{Region, Save};
 
         let mut region = Region::anonymous(256 << 20)?;

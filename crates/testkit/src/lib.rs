@@ -14,6 +14,7 @@
 //! | [`blocks`] | steps on malloc and its family |
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
+//! | [`alone`] | tests in a process of their own |
 //! | [`copy`] | programs to be run from elsewhere |
 //! | [`peak`] | the most memory that a program had |
 //! | [`refuse`] | system calls that the kernel refuses |
@@ -21,6 +22,7 @@
 //! | [`Killed`] | children that end with their test |
 //! | [`skip`] | tests that cannot run here |
 
+mod alone;
 pub mod attributes;
 pub mod block;
 pub mod blocks;
@@ -42,6 +44,7 @@ pub mod rng;
 mod skipped;
 pub mod world;
 
+pub use alone::alone;
 pub use copy::copy_program;
 pub use first::sends_first;
 pub use killed::Killed;
