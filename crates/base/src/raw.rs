@@ -180,9 +180,18 @@ pub fn boot_ns() -> u64 {
 
 /// Nanoseconds for which this thread had a processor.
 pub fn thread_ns() -> u64 {
+    processor_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Nanoseconds for which threads of this process had a processor, all together.
+pub fn process_ns() -> u64 {
+    processor_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn processor_ns(clock: libc::clockid_t) -> u64 {
     // That takes a system call, which the C library makes without asking.
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let args = [libc::CLOCK_THREAD_CPUTIME_ID as usize, &raw mut t as usize, 0, 0, 0, 0];
+    let args = [clock as usize, &raw mut t as usize, 0, 0, 0, 0];
     // SAFETY: `t` is writable.
     let _ = unsafe { syscall(libc::SYS_clock_gettime, args) };
     in_ns(&t)

@@ -404,6 +404,10 @@ impl Sys for Fake {
         self.now_ns()
     }
 
+    fn process_ns(&self) -> u64 {
+        self.now_ns()
+    }
+
     fn load(&self) -> u64 {
         self.state.lock().unwrap().load
     }

@@ -215,6 +215,10 @@ impl Sys for Stepped {
         self.fake.thread_ns()
     }
 
+    fn process_ns(&self) -> u64 {
+        self.fake.process_ns()
+    }
+
     /// A waiting thread lets the others go first, whatever their priorities.
     fn relax(&self, turn: u32) {
         shuttle::thread::yield_now();

@@ -389,6 +389,10 @@ impl Sys for Linux {
         raw::thread_ns()
     }
 
+    fn process_ns(&self) -> u64 {
+        raw::process_ns()
+    }
+
     fn load(&self) -> u64 {
         raw::load()
     }

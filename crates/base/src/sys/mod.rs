@@ -219,6 +219,8 @@ pub trait Sys {
     fn now_ns(&self) -> u64;
     /// Nanoseconds for which this thread had a processor.
     fn thread_ns(&self) -> u64;
+    /// Nanoseconds for which threads of this process had a processor, all together.
+    fn process_ns(&self) -> u64;
     /// The load average of the last minute, rounded down.
     fn load(&self) -> u64;
     /// Whether this process may have memory of several nodes (NUMA).

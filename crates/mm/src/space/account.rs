@@ -26,8 +26,9 @@ impl<S: Sys> Space<S> {
         if self.budget.limit() == 0 || !self.looks.begin(now) {
             return;
         }
-        let ms = (now / 1_000_000) as u32;
-        if self.looks.ages_promises(ms) {
+        let in_ms = |ns: u64| (ns / 1_000_000) as u32;
+        let ms = in_ms(now);
+        if self.looks.ages_promises(ms, || in_ms(self.sys.process_ns())) {
             self.budget.age_promises();
         }
         if !self.look_at_group() && self.looks.asks_for_group(ms) {
