@@ -261,6 +261,27 @@ fn what_the_program_used_and_dropped_counts_as_used_and_a_child_counts_nothing()
     assert_eq!(p.count(Counter::BytesAheadUnused), 0);
 }
 
+/// What a move has taken out may be used again by another thread before the call returns.
+#[test]
+fn the_kernel_drops_what_did_not_move_and_no_more() {
+    let p = Program::new();
+    p.prepare(8);
+    let span = p.map(8);
+    let outer = Span { start: span.start - PAGE, end: span.end };
+    let mut dropped = Vec::new();
+    for _ in 0..6 {
+        p.fake.write(span, 7);
+        dropped.clear();
+        p.space.recycle(0, outer, |part| {
+            dropped.push(part);
+            p.fake.empty(part);
+            true
+        });
+    }
+    assert!(p.count(Counter::BytesRecycled) > 0);
+    assert_eq!(dropped, [Span::new(outer.start, PAGE)]);
+}
+
 #[test]
 fn a_program_that_stops_early_again_and_again_is_followed_on_credit() {
     let p = Program::new();

@@ -38,8 +38,10 @@ pub struct Head {
     /// What is recorded.
     #[serde(flatten)]
     pub program: Program,
-    /// Seconds since 1970.
+    /// When it begins, in seconds since 1970.
     pub unix_s: u64,
+    /// What is to be added to that, in nanoseconds.
+    pub unix_ns: u64,
     /// Nanoseconds of the records' clock at the beginning.
     pub start_ns: u64,
     /// One fault in this many has a record.
@@ -59,6 +61,20 @@ pub struct Head {
     pub cost: Option<Cost>,
     /// What the records come from.
     pub sources: Vec<Source>,
+}
+
+impl Head {
+    /// The recording begins now.
+    pub fn begin(&mut self) {
+        let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        (self.unix_s, self.unix_ns) = (unix.as_secs(), u64::from(unix.subsec_nanos()));
+        self.start_ns = crate::sys::now();
+    }
+
+    /// When it began, in nanoseconds since 1970.
+    pub fn began_ns(&self) -> u64 {
+        self.unix_s.saturating_mul(1_000_000_000).saturating_add(self.unix_ns)
+    }
 }
 
 /// What is recorded.

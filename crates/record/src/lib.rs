@@ -11,6 +11,7 @@
 //! | `map` | maps with fast hashes |
 //! | [`pairs`] | beginnings and ends of faults, put together |
 //! | [`collect`] | recording |
+//! | `ranges` | what lies at addresses |
 //! | [`space`] | processes and their mappings, as they change |
 //! | [`symbols`] | names of functions |
 //! | [`interpreted`] | calls of an interpreter's functions, in the memory of a stack |
@@ -22,6 +23,7 @@ pub mod file;
 pub mod interpreted;
 mod map;
 pub mod pairs;
+mod ranges;
 pub mod space;
 pub mod summary;
 pub mod symbols;

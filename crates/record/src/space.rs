@@ -2,12 +2,14 @@
 //!
 //! The kernel tells of each mapping as it is made, and of one that has grown together with its neighbours as a whole;
 //! it tells of none that goes. So the last that was told of an address counts. A process has the mappings of the
-//! process that it comes from, shared until one of both changes. Of many processes, those that ended first are forgotten.
+//! process that it comes from, and shares with it what is the same in both. Of many processes, those that ended first
+//! are forgotten.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::map::HashMap;
+use crate::ranges::Ranges;
 use crate::wire::Mapping;
 
 /// One mapping.
@@ -17,6 +19,8 @@ pub struct Area {
     pub start: u64,
     /// Its bytes, as they were told.
     pub bytes: u64,
+    /// When it was told, by the clock of the records; 0: it was there before.
+    pub since: u64,
     /// The smallest part of it that was mapped at once, as far as that can be told.
     pub piece: u64,
     /// Where it begins in its file.
@@ -49,13 +53,11 @@ const MOST_NAMES: usize = 100_000;
 /// Processes without a thread that keep their areas, the last ones: a thread may run of which nothing was told.
 const MOST_OVER: usize = 64;
 
-/// What of an area is still as it was told: to which end.
-type Areas = BTreeMap<u64, (u64, Rc<Area>)>;
-
 /// One process.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    areas: Rc<Areas>,
+    /// What of each is still as it was told.
+    areas: Ranges<Rc<Area>>,
     /// Stands for the code that it has mapped: another number after each change of it.
     pub code: u64,
     /// Its program's name.
@@ -69,16 +71,15 @@ pub struct Process {
 impl Process {
     /// The area at an address.
     pub fn area(&self, address: u64) -> Option<&Rc<Area>> {
-        let (_, (end, area)) = self.areas.range(..=address).next_back()?;
-        (address < *end).then_some(area)
+        self.areas.get(address)
     }
 
     /// The smallest part that `area` was mapped by, if it is one that has grown: the new part, or one of the old ones.
     fn piece(&self, area: &Area) -> u64 {
         let end = area.start.saturating_add(area.bytes);
         let (mut old_bytes, mut piece) = (0u64, area.bytes);
-        for (start, (old_end, old)) in self.areas.range(area.start..end) {
-            if *old_end <= end && old.name == area.name && old.access == area.access {
+        for (start, old_end, old) in self.areas.within(area.start, end) {
+            if old_end <= end && old.name == area.name && old.access == area.access {
                 old_bytes = old_bytes.saturating_add(old_end - start);
                 piece = piece.min(old.piece);
             }
@@ -96,31 +97,12 @@ impl Process {
             return;
         }
         area.piece = self.piece(&area);
-        let areas = Rc::make_mut(&mut self.areas);
-        // What is left of others before it and behind it.
-        if let Some((_, (old_end, old))) = areas.range_mut(..start).next_back()
-            && *old_end > start
-        {
-            let (rest_end, rest) = (*old_end, Rc::clone(old));
-            *old_end = start;
-            if rest_end > end {
-                areas.insert(end, (rest_end, rest));
-            }
-        }
-        let covered: Vec<_> = areas.range(start..end).map(|(at, _)| *at).collect();
-        for at in covered {
-            if let Some((old_end, old)) = areas.remove(&at)
-                && old_end > end
-            {
-                areas.insert(end, (old_end, old));
-            }
-        }
-        areas.insert(start, (end, Rc::new(area)));
+        self.areas.insert(start, end, Rc::new(area));
     }
 
     /// All of its areas.
     pub fn areas(&self) -> impl Iterator<Item = &Rc<Area>> {
-        self.areas.values().map(|(_, area)| area)
+        self.areas.values()
     }
 }
 
@@ -181,8 +163,8 @@ impl Space {
         self.processes.get(&pid).unwrap_or(&self.spare)
     }
 
-    /// A mapping was made.
-    pub fn map(&mut self, told: &Mapping) {
+    /// A mapping was made, at that time.
+    pub fn map(&mut self, told: &Mapping, since: u64) {
         let name = match self.names.get(&told.name) {
             Some(name) => Rc::clone(name),
             None => {
@@ -199,7 +181,7 @@ impl Space {
             self.code += 1;
             self.process(pid).code = self.code;
         }
-        self.process(pid).add(Area { start, bytes, piece: bytes, offset, inode, flags, access, name });
+        self.process(pid).add(Area { start, bytes, since, piece: bytes, offset, inode, flags, access, name });
     }
 
     /// A thread has another name; with `exec` its process runs another program, and has no mapping any more.
@@ -209,7 +191,7 @@ impl Space {
         let process = self.process(pid);
         if exec {
             process.code = code;
-            process.areas = Rc::default();
+            process.areas = Ranges::default();
         }
         if exec || pid == tid {
             process.name = name.to_owned();
@@ -262,7 +244,7 @@ impl Space {
             let process = self.over.pop_front().and_then(|pid| self.processes.get_mut(&pid));
             // Its number may be that of a new process.
             if let Some(process) = process.filter(|process| process.threads == 0) {
-                process.areas = Rc::default();
+                process.areas = Ranges::default();
             }
         }
     }
@@ -273,7 +255,7 @@ impl Space {
         self.process(pid).threads = u32::MAX;
         for line in text.lines() {
             if let Some(told) = maps_line(pid, line) {
-                self.map(&told);
+                self.map(&told, 0);
             }
         }
     }
@@ -323,15 +305,15 @@ mod tests {
     #[test]
     fn the_last_that_was_told_of_an_address_counts() {
         let mut space = Space::default();
-        space.map(&mapping(0x1000, 0x9000, "a"));
-        space.map(&mapping(0x3000, 0x1000, "b"));
+        space.map(&mapping(0x1000, 0x9000, "a"), 7);
+        space.map(&mapping(0x3000, 0x1000, "b"), 7);
         let all = [0x0fff, 0x1000, 0x3000, 0x4000, 0x9fff, 0xa000];
         assert_eq!(all.map(|address| at(&mut space, 1, address)), ["-", "a", "b", "a", "a", "-"]);
-        space.map(&mapping(0x2000, 0x3000, "c"));
+        space.map(&mapping(0x2000, 0x3000, "c"), 7);
         assert_eq!(all.map(|address| at(&mut space, 1, address)), ["-", "a", "c", "c", "a", "-"]);
-        space.map(&mapping(0x1000, 0x9000, "d"));
+        space.map(&mapping(0x1000, 0x9000, "d"), 7);
         assert_eq!(space.process(1).areas().count(), 1);
-        space.map(&mapping(u64::MAX - 10, u64::MAX, "end"));
+        space.map(&mapping(u64::MAX - 10, u64::MAX, "end"), 7);
         assert_eq!(at(&mut space, 1, u64::MAX - 1), "end");
     }
 
@@ -339,15 +321,15 @@ mod tests {
     fn a_mapping_that_grows_has_the_smallest_of_its_pieces() {
         let mut space = Space::default();
         let piece = |space: &mut Space| space.process(1).area(0x10_0000).unwrap().piece;
-        space.map(&mapping(0x10_0000, 0x8000, "//anon"));
+        space.map(&mapping(0x10_0000, 0x8000, "//anon"), 7);
         assert_eq!(piece(&mut space), 0x8000);
-        space.map(&mapping(0x10_0000, 0x8000, "//anon"));
+        space.map(&mapping(0x10_0000, 0x8000, "//anon"), 7);
         assert_eq!(piece(&mut space), 0x8000, "the same once more");
-        space.map(&mapping(0x0f_0000, 0x1_8000, "//anon"));
+        space.map(&mapping(0x0f_0000, 0x1_8000, "//anon"), 7);
         assert_eq!(piece(&mut space), 0x8000, "a larger one joins it");
-        space.map(&mapping(0x0f_0000, 0x1_9000, "//anon"));
+        space.map(&mapping(0x0f_0000, 0x1_9000, "//anon"), 7);
         assert_eq!(piece(&mut space), 0x1000);
-        space.map(&mapping(0x10_0000, 0x4000, "/file"));
+        space.map(&mapping(0x10_0000, 0x4000, "/file"), 7);
         assert_eq!(piece(&mut space), 0x4000);
     }
 
@@ -355,9 +337,9 @@ mod tests {
     fn a_child_has_the_mappings_of_its_parent_until_it_executes() {
         let mut space = Space::default();
         space.name(1, 1, "sh", true);
-        space.map(&mapping(0x1000, 0x1000, "a"));
+        space.map(&mapping(0x1000, 0x1000, "a"), 7);
         space.fork((2, 2), (1, 1));
-        space.map(&mapping(0x1000, 0x1000, "b"));
+        space.map(&mapping(0x1000, 0x1000, "b"), 7);
         assert_eq!((at(&mut space, 1, 0x1000), at(&mut space, 2, 0x1000)), ("b".into(), "a".into()));
         assert_eq!(space.thread(2, 2), "sh");
         space.name(2, 2, "true", true);
@@ -373,7 +355,7 @@ mod tests {
     fn of_many_processes_those_that_ended_first_are_forgotten() {
         let mut space = Space::default();
         space.name(1, 1, "sh", true);
-        space.map(&mapping(0x1000, 0x1000, "a"));
+        space.map(&mapping(0x1000, 0x1000, "a"), 7);
         let most = MOST_PROCESSES as u32;
         for pid in 2..=most {
             space.fork((pid, pid), (1, 1));
@@ -395,12 +377,12 @@ mod tests {
     fn processes_that_are_over_keep_no_areas_of_their_own() {
         let mut space = Space::default();
         space.name(1, 1, "server", true);
-        space.map(&mapping(0x1000, 0x1000, "a"));
+        space.map(&mapping(0x1000, 0x1000, "a"), 7);
         for pid in 2..300 {
             space.fork((pid, pid), (1, 1));
             // Its first thread ends before the other one.
             space.fork((pid, 1000 + pid), (pid, pid));
-            space.map(&Mapping { pid, ..mapping(0x3000, 0x1000, "b") });
+            space.map(&Mapping { pid, ..mapping(0x3000, 0x1000, "b") }, 7);
             space.exit(pid, pid);
             assert_eq!(at(&mut space, pid, 0x3000), "b");
             space.exit(pid, 1000 + pid);

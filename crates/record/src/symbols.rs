@@ -1,9 +1,12 @@
 //! Names of functions: from the symbol tables of files, and from what processes say of code that they made.
 //!
 //! A file is opened when a function of it is asked for, and only its tables are read. One that is not the file that was
-//! mapped, or that has no table, gives no names: the function is then called by its file and place.
+//! mapped, that was changed since, or that has no table, gives no names: the function is then called by its file and
+//! place. What a file may take is bounded by its own length, and names by [`MOST_NAME`].
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::rc::Rc;
@@ -24,21 +27,52 @@ struct Function {
     name: Rc<str>,
 }
 
-/// Functions in the order of their addresses.
+/// Functions in the order of their addresses, of which none overlap.
 #[derive(Default)]
 struct Table(Vec<Function>);
 
 impl Table {
-    /// Sorts them. Of several at the same address the first counts; one without a length ends where the next begins.
-    fn new(mut functions: Vec<Function>) -> Self {
-        functions.sort_by(|a, b| (a.start, b.end).cmp(&(b.start, a.end)));
+    /// Of several functions at an address the last one counts.
+    fn new(functions: Vec<Function>) -> Self {
+        let mut order: Vec<usize> = (0..functions.len()).collect();
+        order.sort_by_key(|i| functions[*i].start);
+        let mut table: Vec<Function> = Vec::with_capacity(functions.len());
+        // Those that have begun, the one that counts on top; up to where the table is complete.
+        let (mut begun, mut done) = (BinaryHeap::<usize>::new(), 0);
+        let mut fill = |begun: &mut BinaryHeap<usize>, done: &mut u64, to: u64| {
+            while let Some(top) = begun.peek().map(|i| &functions[*i]).filter(|_| *done < to) {
+                let end = top.end.min(to);
+                if end <= *done {
+                    begun.pop();
+                    continue;
+                }
+                match table.last_mut() {
+                    Some(last) if last.end == *done && Rc::ptr_eq(&last.name, &top.name) => last.end = end,
+                    _ => table.push(Function { start: *done, end, name: Rc::clone(&top.name) }),
+                }
+                *done = end;
+            }
+            *done = to;
+        };
+        for i in order {
+            fill(&mut begun, &mut done, functions[i].start);
+            begun.push(i);
+        }
+        fill(&mut begun, &mut done, u64::MAX);
+        Self(table)
+    }
+
+    /// Those of a file. Of several that begin at an address the longest counts, of others the innermost. One without a
+    /// length ends where the next begins.
+    fn of_file(mut functions: Vec<Function>) -> Self {
+        functions.sort_by_key(|function| (function.start, Reverse(function.end)));
         functions.dedup_by_key(|function| function.start);
         for i in 0..functions.len() {
             if functions[i].end <= functions[i].start {
                 functions[i].end = functions.get(i + 1).map_or(functions[i].start + 1, |next| next.start);
             }
         }
-        Self(functions)
+        Self::new(functions)
     }
 
     fn find(&self, address: u64) -> Option<&Rc<str>> {
@@ -48,18 +82,33 @@ impl Table {
     }
 }
 
-/// A name as it stands in the program's source.
+/// Bytes of a name at most. A short one in a file may stand for a very long one.
+const MOST_NAME: usize = 4096;
+
+/// A name that is being written.
+struct Name(String);
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let fits = self.0.len() + more.len() <= MOST_NAME;
+        if fits {
+            self.0.push_str(more);
+        }
+        if fits { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// A name as it stands in the program's source; as it stands in the file, where that would be too long.
 fn readable(name: &str) -> Rc<str> {
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}").into();
-    }
-    if name.starts_with("_Z")
-        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
-        && let Ok(readable) = symbol.demangle()
-    {
-        return readable.into();
-    }
-    name.into()
+    let mut readable = Name(String::new());
+    let is_readable = if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        write!(readable, "{rust:#}").is_ok()
+    } else {
+        name.starts_with("_Z")
+            && cpp_demangle::Symbol::new(name)
+                .is_ok_and(|symbol| symbol.structured_demangle(&mut readable, &Default::default()).is_ok())
+    };
+    if is_readable { readable.0.into() } else { name.into() }
 }
 
 /// What is known of one file.
@@ -68,6 +117,8 @@ struct Image {
     /// Parts of the file: place, bytes, address.
     segments: Vec<(u64, u64, u64)>,
     table: Table,
+    /// When the file was last changed, in ns since 1970.
+    changed: u64,
 }
 
 impl Image {
@@ -78,9 +129,8 @@ impl Image {
         }
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).ok()?;
-        if file.metadata().is_ok_and(|data| !data.is_file() || (inode != 0 && data.ino() != inode)) {
-            return None;
-        }
+        let data = file.metadata().ok().filter(|data| data.is_file() && (inode == 0 || data.ino() == inode))?;
+        let changed = u64::try_from(data.ctime()).unwrap_or(0) * 1_000_000_000 + data.ctime_nsec() as u64;
         let cache = ReadCache::new(file);
         let object = object::File::parse(&cache).ok()?;
         let segments = object.segments().map(|segment| {
@@ -90,12 +140,15 @@ impl Image {
         let symbols = object.symbols().chain(object.dynamic_symbols());
         let is_function = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Unknown);
         let symbols = symbols.filter(|symbol| is_function(symbol.kind()) && symbol.is_definition());
+        // Linkers write each name once. Where it is not so, the others have none.
+        let mut room = 2 * data.len();
         let functions = symbols.filter_map(|symbol| {
             let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+            room = room.checked_sub(name.len() as u64)?;
             let start = symbol.address();
             Some(Function { start, end: start.saturating_add(symbol.size()), name: name.into() })
         });
-        Some(Self { segments: segments.collect(), table: Table::new(functions.collect()) })
+        Some(Self { segments: segments.collect(), table: Table::of_file(functions.collect()), changed })
     }
 
     /// The function at a place in the file.
@@ -108,11 +161,18 @@ impl Image {
 /// Names of functions in files and processes.
 #[derive(Default)]
 pub struct Symbols {
+    /// When the recording began, by the clock of the records and in ns since 1970.
+    began: (u64, u64),
     images: HashMap<(Rc<str>, u64), Option<Image>>,
     made: HashMap<u32, Table>,
 }
 
 impl Symbols {
+    /// For a recording that began at `start_ns` by the clock of its records, and at `unix_ns` since 1970.
+    pub fn new(start_ns: u64, unix_ns: u64) -> Self {
+        Self { began: (start_ns, unix_ns), ..Self::default() }
+    }
+
     /// What a process says of its own functions, in the form of `perf-PID.map`: start, bytes (both hexadecimal), name.
     pub fn add_made(&mut self, pid: u32, text: &str) {
         let function = |line: &str| {
@@ -155,7 +215,9 @@ impl Symbols {
         let place = (address - area.start).wrapping_add(area.offset);
         let image = self.images.entry((Rc::clone(&area.name), area.inode));
         let image = image.or_insert_with(|| Image::read(&area.name, area.inode));
-        match image.as_ref().and_then(|image| image.find(place)) {
+        let (start_ns, unix_ns) = self.began;
+        let mapped = unix_ns.saturating_add(area.since.saturating_sub(start_ns));
+        match image.as_ref().filter(|image| image.changed <= mapped).and_then(|image| image.find(place)) {
             Some(name) => readable(name),
             None => format!("[{}]", area.name.rsplit('/').next().unwrap_or_default()).into(),
         }
@@ -169,9 +231,32 @@ mod tests {
     #[test]
     fn a_function_is_found_by_an_address_in_it() {
         let function = |start, end, name: &str| Function { start, end, name: name.into() };
-        let table = Table::new(vec![function(30, 30, "c"), function(10, 20, "a"), function(10, 10, "alias")]);
+        let table = Table::of_file(vec![function(30, 30, "c"), function(10, 20, "a"), function(10, 10, "alias")]);
         let names = [9, 10, 19, 20, 30, 31].map(|at| table.find(at).map_or("-", |name| name));
         assert_eq!(names, ["-", "a", "a", "-", "c", "-"]);
+        let table =
+            Table::of_file(vec![function(10, 50, "outer"), function(20, 30, "inner"), function(25, 60, "last")]);
+        let names = [19, 20, 25, 40, 59, 60].map(|at| table.find(at).map_or("-", |name| name));
+        assert_eq!(names, ["outer", "inner", "last", "last", "last", "-"]);
+    }
+
+    #[test]
+    fn code_that_was_made_later_counts() {
+        let mut symbols = Symbols::default();
+        symbols.add_made(7, "1000 400 old\n2000 100 outer\n1000 17 new\n2010 10 inner\n");
+        let names = [0x1000, 0x1017, 0x13ff, 0x1400, 0x2000, 0x2010, 0x2020, 0x20ff, 0x2100];
+        let names = names.map(|at| symbols.name(7, at, None).to_string());
+        let none = "[unknown]";
+        assert_eq!(names, ["new", "old", "old", none, "outer", "inner", "outer", "outer", none]);
+    }
+
+    /// Each part of such a name stands for twice what the one before stands for.
+    #[test]
+    fn a_name_that_would_be_too_long_stays_as_it_is() {
+        let parts: String = (0..40).map(|part| format!("IS{}_S{0}_E", char::from(b'A' + part % 20))).collect();
+        for name in [format!("_Z1fN1a1bE1cIS_S_E{parts}"), format!("_Z{}{}", 5000, "f".repeat(5000))] {
+            assert!(readable(&name).len() <= name.len().max(MOST_NAME));
+        }
     }
 
     #[test]
@@ -220,7 +305,10 @@ mod tests {
         let mut space = crate::space::Space::default();
         space.maps(1, &std::fs::read_to_string("/proc/self/maps").unwrap());
         let area = space.process(1).area(here).cloned();
-        let name = Symbols::default().name(1, here, area.as_deref());
-        assert!(name.ends_with("own_functions_have_their_names"), "{name}");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let name = |began| Symbols::new(0, began).name(1, here, area.as_deref());
+        assert!(name(now).ends_with("own_functions_have_their_names"), "{}", name(now));
+        // The file was written after that, and it may have been another one then.
+        assert!(name(1).starts_with("[faultless_record-"), "{}", name(1));
     }
 }

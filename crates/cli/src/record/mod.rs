@@ -174,7 +174,7 @@ fn program(args: Args) -> Result<End> {
         complain(&format!("faults are counted, but not sampled: {refused}"));
         head.refused = Some(refused.to_string());
     }
-    head.start_ns = now();
+    head.begin();
     let start = head.start_ns;
     let running = Running::start(&command, [None; 3], inherited);
     let running = running.map_err(|error| run::not_started(&asked.program[0], &error))?;

@@ -86,7 +86,7 @@ fn process(asked: u32, args: &Args) -> Result<()> {
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;
     let shown = || format!("cannot write {}", args.output.display());
     let mut writer = Target::open(&args.output)?.begin().with_context(shown)?;
-    head.start_ns = now();
+    head.begin();
     let start = head.start_ns;
     recorder.describe(&mut head);
     writer.head(&head).with_context(shown)?;

@@ -202,7 +202,7 @@ impl<S: Sys> Space<S> {
             while worth && !rest.is_empty() && keep > 0 {
                 let n = rest.n.min(keep);
                 let from = Span::new(place(rest.first).start, n * SLOT);
-                let Some(kept) = self.take_frames(cpu, from) else { return };
+                let Some(kept) = self.take_frames(cpu, from).map(|bytes| bytes / SLOT) else { return };
                 keep -= kept;
                 // The kernel keeps the slot that did not move.
                 let done = (kept + 1).min(rest.n);

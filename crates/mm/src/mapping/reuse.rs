@@ -21,6 +21,8 @@ const AT_ONCE: usize = 32;
 impl<S: Sys> Space<S> {
     /// The program drops the content of `span`. Takes frames out of it where the program uses them again soon. Has
     /// the kernel drop the rest by `give`, part by part as long as that works, and brings as many frames of zeroes.
+    ///
+    /// Each page is dropped once, by the move or by the kernel: another thread may use it again in between.
     pub fn recycle(&self, cpu: usize, span: Span, mut give: impl FnMut(Span) -> bool) {
         let e = Extent::inside(span);
         self.noted(e).for_each(|part| self.note_left(self.program(), part));
@@ -30,7 +32,8 @@ impl<S: Sys> Space<S> {
             give(span);
             return;
         }
-        let mut rest = span;
+        // Up to where all is dropped.
+        let mut done = span.start;
         let mut left = e;
         while !left.is_empty() {
             let piece = left.front(left.n.min(AT_ONCE));
@@ -39,20 +42,22 @@ impl<S: Sys> Space<S> {
             // From the first on, and up to what does not move: the kernel too goes on as far as it can.
             let taken = self.take_frames(cpu, at).unwrap_or(0);
             self.change(at, Change::Dropped);
-            if !give(Span { start: rest.start, end: at.end }) {
-                return;
+            for part in [Span { start: done, end: at.start }, Span { start: at.start + taken, end: at.end }] {
+                if !part.is_empty() && !give(part) {
+                    return;
+                }
             }
-            rest.start = at.end;
+            done = at.end;
             let room = self.budget.limit().saturating_sub(self.budget.charged());
-            let wanted = piece.front(taken.min(room));
+            let wanted = piece.front((taken / SLOT).min(room));
             let moved = self.bring(cpu, wanted);
             if !wanted.is_empty() {
                 self.count_moved(wanted, moved);
             }
             self.program().count(Counter::BytesRecycled, moved.slots() * SLOT);
         }
-        if !rest.is_empty() {
-            give(rest);
+        if done < span.end {
+            give(Span { start: done, end: span.end });
         }
     }
 

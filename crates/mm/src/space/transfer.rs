@@ -241,14 +241,15 @@ impl<S: Sys> Space<S> {
         Sent { n: moved.whole.n, rest: moved.rest }
     }
 
-    /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many slots
-    /// from the first on. `None`: there is no room for them.
+    /// Moves frames from `from`, whole slots of memory that the program has given up, into free slots: how many bytes
+    /// from the first on are gone from there, of which whole slots are kept. `None`: there is no room for them.
     pub(crate) fn take_frames(&self, cpu: usize, from: Span) -> Option<usize> {
         let (keeper, n) = self.keeper(cpu, from);
         let Some(shard) = keeper else { return Some(0) };
         let from = Span::new(from.start, n * SLOT);
         let e = shard.lock_soon()?.take_holes(n, 1, &self.sys)?;
-        let moved = Split::at(e, self.move_bytes(shard, from, shard.span(e).start));
+        let bytes = self.move_bytes(shard, from, shard.span(e).start);
+        let moved = Split::at(e, bytes);
         let whole = moved.whole.n;
         self.budget.keep(whole);
         shard.count(Counter::BytesKept, whole * SLOT);
@@ -261,7 +262,7 @@ impl<S: Sys> Space<S> {
             _ if self.is_due(shard, stamp) => self.want_worker_now(),
             _ => self.want_worker(),
         }
-        Some(whole)
+        Some(bytes)
     }
 
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and

@@ -419,7 +419,7 @@ impl Collecting {
     }
 }
 
-/// What is known of the machine and the time.
+/// What is known of the machine.
 pub fn head() -> Head {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let huge = read("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -427,9 +427,7 @@ pub fn head() -> Head {
     let memory = read("/proc/meminfo");
     let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let memory = memory.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Head {
-        unix_s: unix.map_or(0, |unix| unix.as_secs()),
         machine: Machine {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpus: online().len(),

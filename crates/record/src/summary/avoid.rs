@@ -206,7 +206,17 @@ mod tests {
     const START: u64 = 0x7f00_0000_0000;
 
     fn area(bytes: u64, piece: u64) -> Area {
-        Area { start: START, bytes, piece, offset: 0, inode: 0, flags: 2, access: 3, name: "//anon".into() }
+        Area {
+            start: START,
+            bytes,
+            since: 0,
+            piece,
+            offset: 0,
+            inode: 0,
+            flags: 2,
+            access: 3,
+            name: "//anon".into(),
+        }
     }
 
     fn ranges(area: &Area, class: Class, kind: Kind, pages: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {

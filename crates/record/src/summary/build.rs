@@ -86,12 +86,13 @@ pub struct Builder {
 
 impl Builder {
     pub fn new(head: Head) -> Self {
+        let began = (head.start_ns, head.began_ns());
         Self {
             head,
             end: None,
             counted: None,
             space: Space::default(),
-            symbols: Symbols::default(),
+            symbols: Symbols::new(began.0, began.1),
             pairs: Pairs::default(),
             kinds: Weight::default(),
             times: BTreeMap::new(),
@@ -137,6 +138,7 @@ impl Builder {
 
     pub fn add(&mut self, record: Record) {
         self.last = self.last.max(record.time);
+        let time = record.time;
         match record.told {
             Told::Sample(sample) => {
                 match sample.what {
@@ -152,7 +154,7 @@ impl Builder {
                 if place::may_be_allocator(&mapping.name) {
                     self.allocators.remove(&mapping.pid);
                 }
-                self.space.map(&mapping);
+                self.space.map(&mapping, time);
             }
             Told::Name { pid, tid, name, exec } => {
                 self.allocators.remove(&pid);

@@ -199,6 +199,7 @@ mod tests {
         Area {
             start: 0,
             bytes,
+            since: 0,
             piece: bytes,
             offset: 0,
             inode: 0,
