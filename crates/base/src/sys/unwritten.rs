@@ -123,8 +123,12 @@ fn drop_unit(pagemap: &Opened, unit: Span, room: Span) -> Option<Unit> {
     // To hold a missing page would bring one.
     let held = if is_there() { Held::new(unit.start)? } else { return None };
     // One page is held: it has to be all of it.
-    if !is_there() || !madvise(unit, libc::MADV_FREE) {
+    if !is_there() {
         return None;
+    }
+    // The kernel refuses locked memory, now and later.
+    if !madvise(unit, libc::MADV_FREE) {
+        return Some(Unit::Used);
     }
     if !is_zero() {
         // Before the pipe lets go of it.

@@ -76,9 +76,10 @@ impl<S: Sys> Space<S> {
 
     fn mark_given_up(&self, span: Span) {
         self.each_part(span, |shard, part, e| {
+            let mut block = Span::new(part.start, 0);
             for i in e.slots() {
                 shard.slots.give_up(i);
-                if self.is_beside_blocks(shard, i, part) {
+                if self.is_beside_blocks(shard, i, part, &mut block) {
                     shard.slots.mark(i, flag::GIVEN_UP);
                 }
             }
@@ -92,16 +93,20 @@ impl<S: Sys> Space<S> {
         });
     }
 
-    /// Whether `span` has memory of slot `i` that belongs to no block, while the slot belongs to some.
-    fn is_beside_blocks(&self, shard: &Shard, i: Slot, span: Span) -> bool {
+    /// Whether `span` has memory of slot `i` that belongs to no block, while the slot belongs to some. `block` is the last
+    /// one that was found: to find that of a slot far behind its beginning takes time.
+    fn is_beside_blocks(&self, shard: &Shard, i: Slot, span: Span, block: &mut Span) -> bool {
         let here = shard.slot(i).clip(span);
         let is_in_use = matches!(shard.slots.state(i), State::Block | State::Runs);
         let mut at = here.start;
         while is_in_use && at < here.end {
-            match self.block_around(shard, i, at) {
-                Some(block) => at = block.end,
-                None => return true,
+            if !block.contains(at) {
+                match self.block_around(shard, i, at) {
+                    Some(found) => *block = found,
+                    None => return true,
+                }
             }
+            at = block.end;
         }
         false
     }
