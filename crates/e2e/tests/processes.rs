@@ -57,6 +57,7 @@ tests! {
         passes("after_filter.c", &["limit", "read", "pipe", "advice", "watch", "smaller", "fork"]);
     /// Where nothing is sure of a piece of memory any more, it is not used again.
     bytes_at_the_limit_of_areas: passes_with("8M", "last_areas.c", &["0", "4", "8"]);
+    a_service_that_is_called_off_while_it_begins: passes("called_off.c", &["limit", "fork", "filter"]);
     programs_that_are_started_wrongly: passes("starts.c", &[""]);
     a_child_of_vfork_that_is_killed_in_a_call: passes_with("64M", "child_killed.c", &["maps", "blocks"]);
     files_opened_beside_a_child_of_vfork: passes_with("64M", "child_numbers.c", &[""]);

@@ -27,7 +27,8 @@ impl World {
             self.word.store(1, Relaxed);
             works
         };
-        let on = self.starter.start(PROCESS, build);
+        let undo = || self.word.store(0, Relaxed);
+        let on = self.starter.start(PROCESS, build, undo);
         self.look(on);
         on
     }
@@ -81,6 +82,25 @@ fn what_is_called_off_was_never_on() {
         let seen = [world.start(true), other.join().unwrap()];
         assert!(!off || seen == [false; 2]);
         assert_eq!((world.starter.is_on(), world.starter.is_off()), (!off, off));
+        assert!(!off || world.word.load(Relaxed) == 0, "what was called off is still there");
+    });
+}
+
+/// Who has called it off, and no thread is at it any more, finds nothing of it.
+#[test]
+fn what_is_called_off_is_gone_when_no_thread_is_at_it() {
+    loom::model(|| {
+        let world = World::new();
+        let other = {
+            let world = world.clone();
+            thread::spawn(move || world.start(true))
+        };
+        if world.starter.call_off() && !world.starter.is_under_way(PROCESS) {
+            assert_eq!(world.word.load(Relaxed), 0);
+        }
+        assert!(!world.starter.is_under_way(PROCESS + 1), "nobody of this process is at it");
+        other.join().unwrap();
+        assert!(!world.starter.is_under_way(PROCESS));
     });
 }
 
@@ -89,8 +109,8 @@ fn what_is_called_off_was_never_on() {
 fn a_child_goes_without_what_a_thread_of_its_parent_was_starting() {
     loom::model(|| {
         let starter = Starter::new();
-        let child = || starter.start(PROCESS + 1, || unreachable!());
-        assert!(!starter.start(PROCESS, || !child()));
+        let child = || starter.start(PROCESS + 1, || unreachable!(), || ());
+        assert!(!starter.start(PROCESS, || !child(), || ()));
         assert!(starter.is_off());
     });
 }
@@ -100,7 +120,7 @@ fn a_child_goes_without_what_a_thread_of_its_parent_was_starting() {
 fn nobody_waits_while_it_is_built() {
     loom::model(|| {
         let starter = Starter::new();
-        let nested = || starter.start(PROCESS, || unreachable!());
-        assert!(starter.start(PROCESS, || !nested()));
+        let nested = || starter.start(PROCESS, || unreachable!(), || ());
+        assert!(starter.start(PROCESS, || !nested(), || ()));
     });
 }

@@ -53,8 +53,26 @@ impl<S: Sys> Space<S> {
             self.take_back(shard, e);
         } else {
             self.budget.defer(Pages::of_slots(e.n));
+            self.drop_deferred(shard, e);
             self.note_later(shard, |later| later.extent(e, What::TakeBack));
         }
+    }
+
+    /// The memory of an extent that is taken back later goes at once where the account has no room for it: the thread
+    /// that is in it may have no processor for long.
+    fn drop_deferred(&self, shard: &Shard, e: Extent) {
+        if self.is_retired() || self.budget.excess(Pages::NONE) == 0 {
+            return;
+        }
+        self.examine(shard, e);
+        e.groups(
+            |i| matches!(self.fate(shard.slots, i), Fate::Discard | Fate::Keep),
+            |g, is_plain| {
+                if is_plain && self.sys.discard(shard.span(g)) {
+                    g.slots().for_each(|i| _ = shard.slots.mark(i, flag::EMPTY));
+                }
+            },
+        );
     }
 
     /// Puts an extent in transit into the free lists, now or later.

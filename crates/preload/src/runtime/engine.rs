@@ -1,6 +1,6 @@
 //! The one engine of this process: started by the first large request, never stopped.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -20,11 +20,11 @@ use crate::runtime::inside::{Ending, Inside, wait_for_end};
 use crate::runtime::settings::{self, Settings};
 use crate::runtime::{confined, fork, inside, page, seen, worker};
 
-struct Cell(UnsafeCell<MaybeUninit<Engine>>);
+struct Place(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
-unsafe impl Sync for Cell {}
+unsafe impl Sync for Place {}
 
-static ENGINE: Cell = Cell(UnsafeCell::new(MaybeUninit::uninit()));
+static ENGINE: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
 static STARTER: Starter = Starter::new();
 static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -276,23 +276,42 @@ fn start() -> Option<&'static Engine> {
         // The program's thread may have little stack.
         // Whether it is confined is asked before there is another thread for it.
         let build = || if settings::is_confined() { None } else { open::apart(build).flatten() };
-        let mut arena = None;
-        STARTER.start(pid(), || {
+        let arena = Cell::new(None);
+        let build = || {
             if !RETIRED.load(Ordering::SeqCst) {
-                arena = stack::with_room(build).flatten();
+                arena.set(stack::with_room(build).flatten());
             }
-            arena.is_some()
-        });
-        // Called off meanwhile: its addresses would count towards the program's limits.
-        if let Some(arena) = arena.filter(|_| running().is_none()) {
-            MANAGED_BYTES.store(0, Ordering::Release);
-            ARENA_BYTES.store(0, Ordering::Release);
-            // SAFETY: of the engine that will never be on.
-            unsafe { raw::unmap(arena.start, arena.bytes()) };
-        }
+            arena.get().is_some()
+        };
+        STARTER.start(pid(), build, || arena.get().into_iter().for_each(undo));
     }
     running()
 }
+
+/// The engine was called off while it was made: its addresses would count towards the program's limits.
+fn undo(arena: Span) {
+    MANAGED_BYTES.store(0, Ordering::Release);
+    ARENA_BYTES.store(0, Ordering::Release);
+    // SAFETY: of the engine that will never be on.
+    unsafe { raw::unmap(arena.start, arena.bytes()) };
+    isolate::retire();
+}
+
+/// Where another thread makes the engine, waits until it has, or has undone what it made of one that was called off.
+/// It takes a millisecond, and no signals; one that does not get on is not waited for longer than a second.
+pub fn wait_while_made() {
+    const WAIT_NS: u64 = 1_000_000_000;
+    let process = pid();
+    if STARTER.is_under_way(process) && !inside::are_calls_over() {
+        let start = raw::now_ns();
+        while STARTER.is_under_way(process) && raw::now_ns() - start < WAIT_NS {
+            raw::sleep_ns(REST_NS);
+        }
+    }
+}
+
+/// How long a thread rests that waits for another.
+const REST_NS: u64 = 50_000;
 
 /// The frame that makes the engine has several copies of it.
 const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);
@@ -349,8 +368,13 @@ pub fn retire() {
     if is_over() {
         return;
     }
-    if call_off(Calls::GoOn) || matches!(confined::now(), confined::FILTERED | confined::STRICT) {
-        return RETIRED.store(true, Ordering::SeqCst);
+    let is_filtered = matches!(confined::now(), confined::FILTERED | confined::STRICT);
+    if call_off(Calls::GoOn) || is_filtered {
+        RETIRED.store(true, Ordering::SeqCst);
+        if !is_filtered {
+            wait_while_made();
+        }
+        return;
     }
     confined::set(confined::FREE);
     retire_with(Calls::GoOn);
@@ -396,10 +420,26 @@ fn retire_with(calls: Calls) {
     if MANAGED_BYTES.load(Ordering::Relaxed) != 0 {
         engine.count(Counter::KernelLimited);
     }
-    let all = engine.space.retire();
+    let all = give_all_back(engine, !ending.is_nested());
     MANAGED_BYTES.store(0, Ordering::Release);
     // A filter may forbid to do it later.
     DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);
+}
+
+/// Gives back what is free; whether that was all. Waits for other threads' locks, if it may, as they are held for a moment
+/// as a rule.
+fn give_all_back(engine: &Engine, may_wait: bool) -> bool {
+    const WAIT_NS: u64 = 100_000_000;
+    let start = raw::now_ns();
+    loop {
+        if engine.space.retire() {
+            return true;
+        }
+        if !may_wait || raw::now_ns() - start > WAIT_NS {
+            return false;
+        }
+        raw::sleep_ns(REST_NS);
+    }
 }
 
 /// Gives back what is due, after this thread has left the engine.
@@ -440,13 +480,18 @@ pub fn retire_process(calls: Calls) -> bool {
     if confined::is_apart() {
         return false;
     }
-    if is_home() && call_off(calls) {
-        RETIRED.store(true, Ordering::SeqCst);
-        return true;
-    }
     let is_home = is_home();
-    if is_home {
-        retire_with(calls);
+    match calls {
+        Calls::GoOn if is_home && call_off(calls) => {
+            RETIRED.store(true, Ordering::SeqCst);
+            wait_while_made();
+        }
+        // A thread that makes the engine, or is about to, ends its calls first.
+        _ if is_home => {
+            call_off(calls);
+            retire_with(calls);
+        }
+        _ => {}
     }
     is_home
 }

@@ -34,6 +34,8 @@ pub fn watch() {
 }
 
 unsafe extern "C" fn prepare() {
+    // The child could not undo what a thread of the parent has made of an engine.
+    engine::wait_while_made();
     // A handler that interrupted the engine forks without us, and its child is as one of a bare fork.
     if let Some(engine) = engine::settled()
         && let Some(_inside) = Inside::enter()
