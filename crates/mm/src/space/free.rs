@@ -290,9 +290,9 @@ impl<S: Sys> Space<S> {
         Settled { keep, held }
     }
 
-    /// Whether a large fresh extent comes back as it was handed out, as far as a look at its ends and its middle
-    /// tells. It is discarded then, which loses time, not data, if it was not so. While one extent after the other
-    /// comes back untouched, only now and then one is looked at.
+    /// Whether a large fresh extent comes back as it was handed out, or nearly so, as far as some looks tell. It is
+    /// discarded then, which loses time, not data, if it was not so. While one extent after the other comes back
+    /// untouched, only now and then one is looked at.
     pub(crate) fn is_untouched(&self, shard: &Shard, e: Extent) -> bool {
         if e.n < 2
             || self.budget.limit() == 0
@@ -305,8 +305,10 @@ impl<S: Sys> Space<S> {
             return true;
         }
         let span = shard.span(e);
-        let untouched =
-            [span.start, span.start + span.bytes() / 2, span.end - 1].iter().all(|&at| !self.sys.present(at));
+        // Of a long one a few touched slots are not worth a question for each of the others.
+        let looks = if e.n > SAMPLES { SAMPLES } else { 2 };
+        let places = (0..=looks).map(|k| (span.start + span.bytes() / looks * k).min(span.end - 1));
+        let untouched = places.filter(|&at| self.sys.present(at)).count() <= looks / 8;
         shard.untouched.note(untouched);
         untouched
     }
