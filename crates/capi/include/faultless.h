@@ -74,7 +74,7 @@ enum faultless_error {
     FAULTLESS_E_RIGHTS = 13,           /* it may not be used like that all over */
     FAULTLESS_E_TOO_MANY_AREAS = 14,   /* more parts with different attributes than `areas` */
     FAULTLESS_E_FORKED = 15,           /* the region is the parent's */
-    FAULTLESS_E_CLOSED = 16,           /* its faults could not be served any more; stderr has the reason */
+    FAULTLESS_E_CLOSED = 16,           /* its faults could not be served any more (also of a file); stderr has the reason */
     FAULTLESS_E_ARGUMENT = 17,         /* a null pointer, or a number that stands for nothing */
     FAULTLESS_E_OTHER = 18,
     FAULTLESS_E_LOST = 19,      /* with events: a part was unmapped or moved away by a call that is not the region's */

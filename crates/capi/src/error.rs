@@ -88,6 +88,7 @@ pub fn io_number(error: io::Error) -> c_int {
         (Some(errno), _) => -errno,
         (None, io::ErrorKind::InvalidInput) => PART,
         (None, io::ErrorKind::Unsupported) => NO_FILE,
+        (None, io::ErrorKind::BrokenPipe) => return self::number(Error::Closed),
         (None, _) => PARENTS,
     };
     LAST.set((number, error.raw_os_error().unwrap_or(0)));
@@ -194,4 +195,18 @@ pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_errno() -> c_int {
     LAST.get().1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_closed_is_not_its_parents() {
+        let kinds = [io::ErrorKind::BrokenPipe, io::ErrorKind::Other, io::ErrorKind::InvalidInput];
+        let numbers = kinds.map(|kind| io_number(io::Error::new(kind, "why")));
+        assert_eq!(numbers, [number(Error::Closed), PARENTS, PART]);
+        let text = text(numbers[0], 0);
+        assert!(text.contains("closed"), "{text}");
+    }
 }

@@ -95,12 +95,12 @@ fn what_is_called_off_is_gone_when_no_thread_is_at_it() {
             let world = world.clone();
             thread::spawn(move || world.start(true))
         };
-        if world.starter.call_off() && !world.starter.is_under_way(PROCESS) {
+        if world.starter.call_off() && !world.starter.is_under_way(|| PROCESS) {
             assert_eq!(world.word.load(Relaxed), 0);
         }
-        assert!(!world.starter.is_under_way(PROCESS + 1), "nobody of this process is at it");
+        assert!(!world.starter.is_under_way(|| PROCESS + 1), "nobody of this process is at it");
         other.join().unwrap();
-        assert!(!world.starter.is_under_way(PROCESS));
+        assert!(!world.starter.is_under_way(|| PROCESS));
     });
 }
 

@@ -37,10 +37,10 @@ impl Starter {
         matches!(self.state.load(Ordering::Acquire), CALLED_OFF | OFF)
     }
 
-    /// Whether a thread of this process is at it, also in vain.
-    pub fn is_under_way(&self, process: i32) -> bool {
+    /// Whether a thread of this process is at it, also in vain. `process` says which this is.
+    pub fn is_under_way(&self, process: impl FnOnce() -> i32) -> bool {
         matches!(self.state.load(Ordering::Acquire), BEGUN | CALLED_OFF)
-            && self.process.load(Ordering::Relaxed) == process
+            && self.process.load(Ordering::Relaxed) == process()
     }
 
     /// Has the first caller `build` it, which may fail, and `undo` it where it was called off meanwhile. Other callers go

@@ -90,7 +90,8 @@ impl Shared {
         match (self.engine.is_here(), self.engine.has_failed()) {
             (true, false) => Ok(self),
             (true, true) => {
-                Err(io::Error::other("the file was closed: pages of it could not be brought any more"))
+                let why = "the file was closed: pages of it could not be brought any more";
+                Err(io::Error::new(io::ErrorKind::BrokenPipe, why))
             }
             (false, _) => {
                 Err(io::Error::other("the file was opened by the parent of this process: open it after the fork"))

@@ -53,8 +53,10 @@ pub fn before_mincore(addr: *mut c_void, bytes: usize) {
 
 /// A segment over a block ends at the latest here.
 const LARGEST_SEGMENT: usize = 1 << 40;
-/// Pieces in an array, at most: what the kernel takes.
-const MOST_PIECES: usize = 1 << 16;
+/// Pieces in an array, at most: the kernel refuses longer ones (`UIO_MAXIOV`).
+const MOST_PIECES: usize = 1024;
+/// As many are read at once.
+const CHUNK: usize = 16;
 
 /// The beginning of `struct uffdio_register`.
 #[repr(C)]
@@ -97,13 +99,21 @@ const USE_REGISTERED_RING: usize = 1 << 31;
 /// Calls `f` for each piece of memory of an array of the program's.
 fn each_piece(pieces: *const libc::iovec, n: usize, f: impl Fn(*const c_void, usize)) {
     // Calls that the program does not make may be forbidden once it has confined itself.
-    if engine::running().is_none_or(Engine::is_retired) || pieces.is_null() {
+    if engine::running().is_none_or(Engine::is_retired) || pieces.is_null() || n > MOST_PIECES {
         return;
     }
-    for i in 0..n.min(MOST_PIECES) {
+    let call = |piece: libc::iovec| f(piece.iov_base, piece.iov_len);
+    let mut done = 0;
+    while n - done >= CHUNK
+        && let Some(chunk) = fetch(pieces.wrapping_add(done).cast::<[libc::iovec; CHUNK]>())
+    {
+        chunk.into_iter().for_each(call);
+        done += CHUNK;
+    }
+    for i in done..n {
         // An array that is not readable is the kernel's to report.
         let Some(piece) = fetch(pieces.wrapping_add(i)) else { return };
-        f(piece.iov_base, piece.iov_len);
+        call(piece);
     }
 }
 

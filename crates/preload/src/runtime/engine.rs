@@ -301,10 +301,9 @@ fn undo(arena: Span) {
 /// It takes a millisecond, and no signals; one that does not get on is not waited for longer than a second.
 pub fn wait_while_made() {
     const WAIT_NS: u64 = 1_000_000_000;
-    let process = pid();
-    if STARTER.is_under_way(process) && !inside::are_calls_over() {
+    if !inside::are_calls_over() && STARTER.is_under_way(pid) {
         let start = raw::now_ns();
-        while STARTER.is_under_way(process) && raw::now_ns() - start < WAIT_NS {
+        while STARTER.is_under_way(pid) && raw::now_ns() - start < WAIT_NS {
             raw::sleep_ns(REST_NS);
         }
     }
@@ -420,7 +419,7 @@ fn retire_with(calls: Calls) {
     if MANAGED_BYTES.load(Ordering::Relaxed) != 0 {
         engine.count(Counter::KernelLimited);
     }
-    let all = give_all_back(engine, !ending.is_nested());
+    let all = give_all_back(engine, ending.may_wait());
     MANAGED_BYTES.store(0, Ordering::Release);
     // A filter may forbid to do it later.
     DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);

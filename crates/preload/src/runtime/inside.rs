@@ -330,6 +330,11 @@ impl Ending {
         self.before != OUTSIDE
     }
 
+    /// Whether another thread's lock may be waited for: this one holds none. A child of vfork is outside, too.
+    pub fn may_wait(&self) -> bool {
+        matches!(self.before, OUTSIDE | CHILD)
+    }
+
     /// The engine makes no more calls than the program would from now on, and none is under way in other threads, unless
     /// one of them does not get on. False: another thread brings that about. This one is to [`give_way`](Self::give_way).
     pub fn end_calls(&mut self) -> bool {
