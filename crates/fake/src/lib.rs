@@ -88,7 +88,11 @@ struct State {
 #[derive(Clone, Default)]
 pub struct Fake {
     state: Arc<Mutex<State>>,
+    at_touch: Arc<Mutex<Option<Event>>>,
 }
+
+/// What happens meanwhile.
+type Event = Box<dyn FnOnce() + Send>;
 
 impl Sys for Fake {
     fn reserve(&self, bytes: usize, align: usize) -> Option<Span> {
@@ -307,6 +311,8 @@ impl Sys for Fake {
     fn touch_if_open(&self, addr: usize) -> bool {
         let open = self.page(addr).open && !self.looks_ended();
         if open {
+            let event = self.at_touch.lock().unwrap().take();
+            event.into_iter().for_each(|event| event());
             self.fault(addr);
         }
         open

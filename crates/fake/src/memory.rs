@@ -31,6 +31,11 @@ impl Fake {
         });
     }
 
+    /// Has this happen when memory is touched for the program the next time, before it is.
+    pub fn at_next_touch(&self, event: impl FnOnce() + Send + 'static) {
+        *self.at_touch.lock().unwrap() = Some(Box::new(event));
+    }
+
     /// The program reads the page at `addr`; `None` is a SIGSEGV.
     pub fn read(&self, addr: usize) -> Option<u8> {
         let page = self.page(addr);
