@@ -12,7 +12,7 @@ use crate::kernel::dispatch::{self, syscall as kernel};
 use crate::mmap::attributes::{self, note};
 use crate::mmap::{map, remap, unmap};
 use crate::pinned;
-use crate::runtime::{descriptors, engine};
+use crate::runtime::{descriptors, retire};
 use crate::shutdown::{limits, personality, sandbox};
 
 const NUMBERS: usize = 512;
@@ -120,9 +120,9 @@ unsafe extern "C" fn route(nr: c_long, a: usize, b: usize, c: usize, d: usize, e
         libc::SYS_prctl => return answer(sandbox::prctl_by(a as c_int, b, || make(args))),
         libc::SYS_exit => sandbox::before_exit(),
         libc::SYS_seccomp => return answer(sandbox::seccomp_by(a, || make(args))),
-        libc::SYS_unshare | libc::SYS_setns => _ = engine::retire_process(engine::Calls::GoOn),
+        libc::SYS_unshare | libc::SYS_setns => _ = retire::retire_process(retire::Calls::GoOn),
         libc::SYS_close_range => return answer(descriptors::close_range_by(c, || make(args))),
-        libc::SYS_mlockall => engine::retire(),
+        libc::SYS_mlockall => retire::retire(),
         libc::SYS_personality => personality::before(a as c_ulong),
         _ => {}
     }

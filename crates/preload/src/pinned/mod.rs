@@ -21,7 +21,7 @@ use crate::mmap::attributes::{lasts, note};
 use crate::mmap::{Replacing, gone, replace, unregistered};
 use crate::runtime::engine::{self, Engine};
 use crate::runtime::inside::aside;
-use crate::runtime::seen;
+use crate::runtime::{retire, seen};
 use crate::shutdown::limits;
 
 /// `_IOWR(0xAA, 0x00, struct uffdio_register)`.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 pub fn before_ioctl(request: c_ulong, argument: *mut c_void) -> Option<Unregistered> {
     // The kernel looks at 32 bits.
     let request = request as u32;
-    if engine::is_over() {
+    if retire::is_over() {
         return None;
     }
     if request == UFFDIO_REGISTER {
@@ -209,14 +209,14 @@ pub unsafe extern "C" fn setsockopt(
 /// Before setsockopt(2). With `SO_ZEROCOPY` the network sends from the pages of buffers that may be unmapped by then.
 pub fn before_setsockopt(level: c_int, name: c_int) {
     if level == libc::SOL_SOCKET && name == libc::SO_ZEROCOPY {
-        engine::retire();
+        retire::retire();
     }
 }
 
 /// Before send(2) and its like. The socket may have `SO_ZEROCOPY` from elsewhere.
 pub extern "C" fn before_send(flags: c_int) {
     if flags & libc::MSG_ZEROCOPY != 0 && !engine::is_retired() {
-        engine::retire();
+        retire::retire();
     }
 }
 

@@ -16,22 +16,22 @@ use faultless_page::layout::{Page, plain};
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
-use crate::runtime::inside::{Ending, Inside, wait_for_end};
+use crate::runtime::inside::Inside;
 use crate::runtime::settings::{self, Settings};
-use crate::runtime::{confined, fork, inside, page, seen, worker};
+use crate::runtime::{confined, fork, inside, page, retire, seen, worker};
 
 struct Place(UnsafeCell<MaybeUninit<Engine>>);
 // SAFETY: written once, by the thread that became the starter, before STARTER says so.
 unsafe impl Sync for Place {}
 
 static ENGINE: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
-static STARTER: Starter = Starter::new();
+pub(super) static STARTER: Starter = Starter::new();
 static ARENA_START: AtomicUsize = AtomicUsize::new(0);
 static ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 /// The bytes of the arena in which mappings are the engine's business: all of them, or none once it has retired.
-static MANAGED_BYTES: AtomicUsize = AtomicUsize::new(0);
+pub(super) static MANAGED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-static RETIRED: AtomicBool = AtomicBool::new(false);
+pub(super) static RETIRED: AtomicBool = AtomicBool::new(false);
 
 /// Values of [`Engine::same_process`] besides 0.
 const SETTLED: u32 = 1;
@@ -81,7 +81,7 @@ impl Engine {
         self.same_process.load(Ordering::Acquire) == ADOPTING
     }
 
-    /// Whether new requests go to the kernel; see [`retire`].
+    /// Whether new requests go to the kernel; see [`retire`](super::retire::retire).
     pub fn is_retired(&self) -> bool {
         is_retired()
     }
@@ -169,41 +169,10 @@ pub fn may_run() -> bool {
 /// is inside already, or another one is about to start it.
 pub fn enter() -> Option<Entered> {
     if STARTER.is_off() || !settings::are_read() {
-        tell_if_untold();
+        retire::tell_if_untold();
         return None;
     }
     enter_as(Inside::enter_together)
-}
-
-/// The service was called off before it began, and no page says so yet. A program that makes no large request leaves
-/// none.
-static UNTOLD: AtomicBool = AtomicBool::new(false);
-
-#[inline]
-fn tell_if_untold() {
-    if UNTOLD.load(Ordering::Relaxed) {
-        tell_ended();
-    }
-}
-
-/// The first large request of a program whose service was called off.
-#[cold]
-fn tell_ended() {
-    let Some(_inside) = Inside::enter() else { return };
-    let may_tell = !confined::is_apart() && raw::may_call() && is_home() && !settings::is_confined();
-    if may_tell && UNTOLD.swap(false, Ordering::Relaxed) {
-        stack::with_room(|| open::apart(settings::tell_ended));
-    }
-}
-
-/// Makes sure that the service never begins, if it has not; whether that is so. Its own calls may go on or not.
-fn call_off(calls: Calls) -> bool {
-    let is_first = !STARTER.is_off();
-    let done = STARTER.call_off();
-    if done && is_first && calls == Calls::GoOn && is_home() {
-        UNTOLD.store(true, Ordering::Relaxed);
-    }
-    done
 }
 
 #[inline]
@@ -228,7 +197,7 @@ fn enter_as(make: impl FnOnce() -> Option<Inside>) -> Option<Entered> {
 pub fn enter_call() -> Option<Entered> {
     // A program that has confined itself may not even ask for that.
     if STARTER.is_off() || RETIRED.load(Ordering::Relaxed) || confined::is_apart() {
-        tell_if_untold();
+        retire::tell_if_untold();
         return None;
     }
     settings::are_read().then(|| enter_as(Inside::enter_call))?
@@ -253,15 +222,15 @@ pub fn settled() -> Option<&'static Engine> {
 /// This process was forked. Makes the engine its own, unless another thread is at that: then it goes without
 /// meanwhile. A handler that interrupted the engine before the fork leaves it to what it interrupted.
 #[cold]
-fn adopt(engine: &'static Engine) -> bool {
+pub(super) fn adopt(engine: &'static Engine) -> bool {
     let word = engine.same_process;
     if raw::may_call() && word.compare_exchange(0, ADOPTING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
         note_home();
         // A retired engine hands nothing out, and this process may be allowed few system calls: what the arena has
         // stays as it is. Where a thread of the parent was about to retire it, this one will.
-        if !is_over() && !inside::are_calls_over() {
+        if !retire::is_over() && !inside::are_calls_over() {
             engine.space.fork_child();
-            DUE.store(engine.is_retired(), Ordering::SeqCst);
+            retire::be_due(engine.is_retired());
         }
         fork::become_child();
         word.store(SETTLED, Ordering::Release);
@@ -310,7 +279,7 @@ pub fn wait_while_made() {
 }
 
 /// How long a thread rests that waits for another.
-const REST_NS: u64 = 50_000;
+pub(super) const REST_NS: u64 = 50_000;
 
 /// The frame that makes the engine has several copies of it.
 const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);
@@ -350,162 +319,7 @@ fn build_on(settings: settings::Settings, page: &'static Page) -> Option<Span> {
     Some(span)
 }
 
-/// The engine's own system calls once its service has ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Calls {
-    /// They may go on.
-    GoOn,
-    /// None is made that the program would not: it is about to filter them.
-    End,
-}
-
-/// Serves no new request from now on, gives all that is free back, addresses included, and ends the background
-/// thread. What the program has in the arena are ordinary mappings from then on. An engine that has not started never
-/// will. A child that shares this memory may ask for it, too, unless it may make few system calls: then nothing is
-/// given back.
-pub fn retire() {
-    if is_over() {
-        return;
-    }
-    let is_filtered = matches!(confined::now(), confined::FILTERED | confined::STRICT);
-    if call_off(Calls::GoOn) || is_filtered {
-        RETIRED.store(true, Ordering::SeqCst);
-        if !is_filtered {
-            wait_while_made();
-        }
-        return;
-    }
-    confined::set(confined::FREE);
-    retire_with(Calls::GoOn);
-}
-
-/// Whether all of it was done.
-pub fn is_over() -> bool {
-    is_retired()
-        && !DUE.load(Ordering::Relaxed)
-        && (running().is_none() || MANAGED_BYTES.load(Ordering::Relaxed) == 0)
-}
-
-/// Something of the arena is to be given back still: its lock was not to be had, perhaps because this was asked for by a
-/// handler that interrupted its holder.
-static DUE: AtomicBool = AtomicBool::new(false);
-
-fn retire_with(calls: Calls) {
-    let mut ending = Ending::new();
-    if ending.is_late() {
-        return wait_for_end();
-    }
-    let signals = NoSignals::new();
-    // What was interrupted sees to a forked child's engine.
-    let engine = running().filter(|engine| engine.is_settled() || !ending.is_nested() && adopt(engine));
-    if engine.is_some_and(|engine| !engine.is_retired() && !ending.is_nested()) {
-        page::after_fork();
-    }
-    RETIRED.store(true, Ordering::SeqCst);
-    // No call: it is memory, which watchers read.
-    engine.inspect(|engine| engine.page.header.plain.store(plain::ENDED, Ordering::Relaxed));
-    let _stopped = engine.map(|_| worker::stop());
-    if calls == Calls::End {
-        running().into_iter().for_each(|engine| engine.space.close());
-        if !ending.end_calls() {
-            drop(signals);
-            return ending.give_way();
-        }
-    }
-    // It may have been started by another thread just now.
-    let Some(engine) = engine.or_else(running).filter(|engine| engine.is_settled()) else {
-        return DUE.store(calls == Calls::GoOn && running().is_some(), Ordering::SeqCst);
-    };
-    if MANAGED_BYTES.load(Ordering::Relaxed) != 0 {
-        engine.count(Counter::KernelLimited);
-    }
-    let all = give_all_back(engine, ending.may_wait());
-    MANAGED_BYTES.store(0, Ordering::Release);
-    // A filter may forbid to do it later.
-    DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);
-}
-
-/// Gives back what is free; whether that was all. Waits for other threads' locks, if it may, as they are held for a moment
-/// as a rule.
-fn give_all_back(engine: &Engine, may_wait: bool) -> bool {
-    const WAIT_NS: u64 = 100_000_000;
-    let start = raw::now_ns();
-    loop {
-        if engine.space.retire() {
-            return true;
-        }
-        if !may_wait || raw::now_ns() - start > WAIT_NS {
-            return false;
-        }
-        raw::sleep_ns(REST_NS);
-    }
-}
-
-/// Gives back what is due, after this thread has left the engine.
-#[inline]
-pub fn finish_if_due() {
-    if DUE.load(Ordering::Relaxed) {
-        finish();
-    }
-}
-
-#[cold]
-fn finish() {
-    // Behind a filter the question might end the program.
-    let is_home = || inside::are_calls_over() || is_home();
-    if !confined::is_apart() && is_home() && DUE.swap(false, Ordering::SeqCst) {
-        retire_with(Calls::GoOn);
-    }
-}
-
-/// Before this process confines itself: the engine retires. A child that shares its parent's memory leaves the engine
-/// to the parent, and does without.
-pub fn confine(how: u32) {
-    let calls = if how == confined::FILTERED { Calls::End } else { Calls::GoOn };
-    if !retire_process(calls) {
-        confine_child(how);
-    }
-}
-
-/// The same unless this process shares its parent's memory, which is then told: the engine stays as it is.
-pub fn retire_process(calls: Calls) -> bool {
-    if calls == Calls::End {
-        UNTOLD.store(false, Ordering::Relaxed);
-    }
-    if is_over() && (calls == Calls::GoOn || running().is_none() || inside::are_calls_over()) {
-        wait_for_end();
-        return true;
-    }
-    if confined::is_apart() {
-        return false;
-    }
-    let is_home = is_home();
-    match calls {
-        Calls::GoOn if is_home && call_off(calls) => {
-            RETIRED.store(true, Ordering::SeqCst);
-            wait_while_made();
-        }
-        // A thread that makes the engine, or is about to, ends its calls first.
-        _ if is_home => {
-            call_off(calls);
-            retire_with(calls);
-        }
-        _ => {}
-    }
-    is_home
-}
-
-/// A child of vfork has limits of its own, but its memory is the parent's.
-fn confine_child(how: u32) {
-    match confined::now() {
-        confined::FREE if confined::ends_with_process() => confined::set(how),
-        confined::FREE => retire(),
-        confined::LIMITED => confined::set(how),
-        _ => {}
-    }
-}
-
-/// Whether that was done.
+/// Whether the service has ended: see [`retire`](super::retire::retire).
 pub fn is_retired() -> bool {
     RETIRED.load(Ordering::Relaxed)
 }

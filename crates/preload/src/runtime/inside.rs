@@ -19,7 +19,7 @@ use faultless_base::sys::raw::{self, NoSignals};
 
 use crate::kernel::thread_pointer::{Pointer, Variables, variables};
 use crate::runtime::variable::thread_variable;
-use crate::runtime::{confined, engine};
+use crate::runtime::{confined, engine, retire};
 
 thread_variable!(variable, Thread, "faultless_inside", 16);
 
@@ -275,7 +275,7 @@ impl Drop for Inside {
         }
         // A handler that came before found the thread inside.
         compiler_fence(Ordering::SeqCst);
-        engine::finish_if_due();
+        retire::finish_if_due();
     }
 }
 

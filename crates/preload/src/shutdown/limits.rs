@@ -11,7 +11,7 @@ use crate::kernel::behind::{self, Function};
 use crate::kernel::call::{self, fetch, status};
 use crate::kernel::dispatch::syscall;
 use crate::kernel::libraries_behind::Call;
-use crate::runtime::{confined, engine};
+use crate::runtime::{confined, engine, retire};
 
 fn is_about_memory(kind: c_uint) -> bool {
     kind == libc::RLIMIT_AS || kind == libc::RLIMIT_DATA
@@ -21,11 +21,11 @@ fn is_about_memory(kind: c_uint) -> bool {
 pub fn before(pid: libc::pid_t, kind: c_uint, new: *const libc::rlimit) {
     // Calls that the program does not make may be forbidden once it has confined itself.
     if is_about_memory(kind)
-        && !engine::is_over()
+        && !retire::is_over()
         && is_own(pid)
         && fetch(new).is_some_and(|limit| limit.rlim_cur != libc::RLIM_INFINITY)
     {
-        engine::confine(confined::LIMITED);
+        retire::confine(confined::LIMITED);
     }
 }
 
@@ -49,11 +49,11 @@ pub fn relieve() -> bool {
     };
     // A child that shares its parent's memory has the arena in the way of its limit, too.
     let retires = engine::running().is_some()
-        && !engine::is_over()
+        && !retire::is_over()
         && confined::now() <= confined::LIMITED
         && (limited(libc::RLIMIT_AS) || limited(libc::RLIMIT_DATA));
     if retires {
-        engine::retire();
+        retire::retire();
     }
     retires
 }
@@ -114,7 +114,7 @@ setrlimits! {
 /// As mlockall(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    engine::retire();
+    retire::retire();
     // SAFETY: no pointers.
     status(unsafe { Call::Mlockall.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }

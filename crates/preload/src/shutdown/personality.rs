@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_ulong};
 
 use crate::kernel::call::status;
 use crate::kernel::libraries_behind::Call;
-use crate::runtime::engine;
+use crate::runtime::retire;
 
 /// A question for the present one.
 const QUESTION: u32 = u32::MAX;
@@ -15,7 +15,7 @@ pub fn before(new: c_ulong) {
     // The kernel looks at 32 bits.
     let new = new as u32;
     if new != QUESTION && new & libc::READ_IMPLIES_EXEC as u32 != 0 {
-        engine::retire();
+        retire::retire();
     }
 }
 

@@ -11,10 +11,10 @@ use crate::kernel::behind::{self, Function};
 use crate::kernel::call::status;
 use crate::kernel::dispatch;
 use crate::kernel::libraries_behind::Call;
-use crate::runtime::confined;
-use crate::runtime::engine::{self, Calls};
 use crate::runtime::inside::{Inside, aside};
+use crate::runtime::retire::{self, Calls};
 use crate::runtime::worker::{self, Stopped};
+use crate::runtime::{confined, engine};
 
 /// The largest block that the C library may have in its heap, where freeing it makes no system call.
 const LARGEST_IN_HEAP: usize = 32 << 20;
@@ -42,7 +42,7 @@ fn filter_of_prctl(operation: c_int, mode: usize) -> Option<Filter> {
 /// A thread of this process confines itself by `make`.
 fn confine(filter: Filter, make: impl FnOnce() -> Answer) -> Answer {
     let before = confined::now();
-    engine::confine(confined::FILTERED);
+    retire::confine(confined::FILTERED);
     // In memory that is shared, the thread of the parent's is not to be strict when this process has ended.
     let lasts = filter == Filter::Strict && before == confined::FREE && !confined::is_apart();
     let becomes_strict = lasts && (engine::is_home() || confined::ends_with_process());
@@ -59,7 +59,7 @@ fn confine(filter: Filter, make: impl FnOnce() -> Answer) -> Answer {
 /// prctl, made by `make`.
 pub fn prctl_by(operation: c_int, mode: usize, make: impl FnOnce() -> Answer) -> Answer {
     if operation == dispatch::PR_SET_SYSCALL_USER_DISPATCH && mode != 0 {
-        engine::retire_process(Calls::End);
+        retire::retire_process(Calls::End);
         dispatch::begin();
     }
     if operation == libc::PR_SET_TSC && mode != libc::PR_TSC_ENABLE as usize {
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn prctl(operation: c_int, a: c_ulong, b: c_ulong, c: c_ul
 /// As unshare(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
-    engine::retire_process(Calls::GoOn);
+    retire::retire_process(Calls::GoOn);
     // SAFETY: no pointers.
     status(unsafe { Call::Unshare.pass_on([flags as usize, 0, 0, 0, 0, 0]) })
 }
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
 /// As setns(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
-    engine::retire_process(Calls::GoOn);
+    retire::retire_process(Calls::GoOn);
     // SAFETY: no pointers.
     status(unsafe { Call::Setns.pass_on([fd as usize, kind as usize, 0, 0, 0, 0]) })
 }
