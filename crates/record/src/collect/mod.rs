@@ -226,8 +226,14 @@ impl Recorder {
         self.events().try_for_each(|(_, event)| event.disable())
     }
 
-    /// Begins to write, in a thread. `running`: the process, if it runs already.
-    pub fn collect(self, mut writer: Writer<BufWriter<File>>, running: Option<Running>) -> io::Result<Collecting> {
+    /// Begins to write, in a thread: first what `begin` writes. So this thread waits for no reader of a pipe. `running`:
+    /// the process, if it runs already.
+    pub fn collect(
+        self,
+        mut writer: Writer<BufWriter<File>>,
+        running: Option<Running>,
+        begin: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Collecting> {
         let since = SystemTime::now();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
@@ -236,7 +242,8 @@ impl Recorder {
         let work = move || {
             let mut recorder = self;
             let mut dropped = 0;
-            let failed = recorder.run(&mut writer, &told, &end, &mut dropped).err();
+            let run = begin(&mut writer).and_then(|()| recorder.run(&mut writer, &told, &end, &mut dropped));
+            let failed = run.err();
             Finished { recorder, writer, dropped, failed }
         };
         let thread = thread::Builder::new().name("record".into()).spawn(work)?;
