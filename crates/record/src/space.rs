@@ -64,6 +64,8 @@ pub struct Process {
     pub name: String,
     /// Whether its first thread has ended.
     has_ended: bool,
+    /// Whether it has executed a program, of whose mappings nothing was told so far.
+    is_bare: bool,
     /// Its threads that run, as far as it was told of them.
     threads: u32,
 }
@@ -96,6 +98,7 @@ impl Process {
         if start >= end {
             return;
         }
+        self.is_bare = false;
         area.piece = self.piece(&area);
         self.areas.insert(start, end, Rc::new(area));
     }
@@ -124,6 +127,8 @@ pub struct Space {
     pub started: u64,
     /// Threads that there were, with the first ones of processes.
     pub threads_started: u64,
+    /// Programs that began and were recorded no further: they had other rights.
+    pub unseen: u64,
 }
 
 impl Space {
@@ -192,6 +197,7 @@ impl Space {
         if exec {
             process.code = code;
             process.areas = Ranges::default();
+            process.is_bare = true;
         }
         if exec || pid == tid {
             process.name = name.to_owned();
@@ -222,6 +228,9 @@ impl Space {
     pub fn exit(&mut self, pid: u32, tid: u32) {
         self.threads.remove(&tid);
         if let Some(process) = self.processes.get_mut(&pid) {
+            // Every program has mappings. The kernel ends the events of one that gets other rights, and says so as of a
+            // thread that ends.
+            self.unseen += u64::from(std::mem::take(&mut process.is_bare));
             if process.threads != u32::MAX {
                 process.threads = process.threads.saturating_sub(1);
             }
@@ -236,6 +245,17 @@ impl Space {
             process.has_ended = true;
             self.ended.push_back(tid);
         }
+    }
+
+    /// How many processes were seen to begin, and not to end.
+    pub fn running(&self) -> u64 {
+        let is_running = |process: &&Process| !matches!(process.threads, 0 | u32::MAX);
+        self.processes.values().filter(is_running).count() as u64
+    }
+
+    /// Whether the first thread of a process has ended.
+    pub fn has_ended(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.has_ended)
     }
 
     /// Takes the areas of those that were over first: each may have a copy of a thousand of them.

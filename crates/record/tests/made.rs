@@ -70,6 +70,60 @@ fn faults_are_counted_by_their_beginnings() {
     assert_eq!((failing.total, failing.exceptions), (2020, 2020), "half of those that began brought no page");
 }
 
+/// A recording of these records alone, of 1000 faults by the kernel's account and 400 that began.
+fn told(parts: &Parts) -> summary::Summary {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.head(&Head { period: 50, system_calls: true, sources: sources(), ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    let usage = Usage { user_s: 0.1, minor: 1000, ..Usage::default() };
+    writer.end(&End { begun: 400, minor: 400, usage: Some(usage), ..End::default() }).unwrap();
+    summary::read(&bytes[..]).unwrap()
+}
+
+/// The kernel records no more of a program that gets other rights: its end follows its beginning at once.
+#[test]
+fn faults_of_programs_with_other_rights_are_not_those_of_system_calls() {
+    let mut parts = Parts::default();
+    parts.program();
+    (0..8).for_each(|i| parts.fault(10, 1000, ANONYMOUS + i * 4096, Some((1000, 4096))));
+    parts.fork((1500, 1500), (10, 10));
+    let style = Style { columns: 200, rows: 5 };
+    let recorded = told(&parts);
+    assert_eq!((recorded.faults.in_calls, recorded.faults.not_recorded), (600, 0));
+    assert!(report(&recorded, style).contains("600 of them within system calls\n"));
+    parts.name(1500, 1500, "su", true);
+    parts.exit(1500);
+    let other = told(&parts);
+    assert_eq!((other.faults.in_calls, other.faults.not_recorded), (0, 600));
+    assert_eq!(other.faults.exceptions + other.faults.not_recorded, other.faults.total);
+    assert_eq!(other.advice.action, "unknown", "{}", other.advice.text);
+    let text = report(&other, style);
+    assert!(text.contains("600 of them in programs that were not recorded, or within"), "{text}");
+    assert!(other.notes.join("; ").contains("1 programs were not recorded"), "{:?}", other.notes);
+}
+
+/// A daemon goes on, and what it does then is not recorded. Where records were dropped, its end may be among them.
+#[test]
+fn processes_that_go_on_are_told() {
+    let mut parts = Parts::default();
+    parts.program();
+    parts.fork((1500, 1500), (10, 10));
+    parts.fork((1501, 1501), (10, 10));
+    let notes = |parts: &Parts| told(parts).notes.join("; ");
+    assert!(notes(&parts).contains("3 processes went on"), "{}", notes(&parts));
+    parts.exit(10);
+    parts.exit(1500);
+    assert!(notes(&parts).contains("1 processes went on"), "{}", notes(&parts));
+    parts.lost(1);
+    let lost = notes(&parts);
+    assert!(!lost.contains("went on") && lost.contains("whether all of them have ended, is not known"), "{lost}");
+    let mut over = Parts::default();
+    over.program();
+    over.exit(10);
+    assert!(!notes(&over).contains("went on"), "{}", notes(&over));
+}
+
 #[test]
 fn times_are_the_means_of_kinds() {
     let summary = summary::read(&recording()[..]).unwrap();

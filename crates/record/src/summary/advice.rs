@@ -21,6 +21,11 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     let waits = summary.time.total_s.is_some_and(|total| total > 0.0 && waiting.sum::<f64>() >= MOST * total);
     let part = if waits { of_wall } else { of_cpu.or(of_wall) };
     let told = |action: &str, text: &str| Advice { action: action.into(), text: text.into() };
+    if summary.faults.not_recorded as f64 >= MOST * summary.faults.total.max(1) as f64 {
+        let text =
+            "Most faults may be of programs that were not recorded, because of their rights: see the notes.";
+        return told("unknown", text);
+    }
     let Some(part) = part else {
         let text = match summary.faults.source {
             Origin::None => "Nothing was counted: see the notes.",
@@ -120,6 +125,7 @@ mod tests {
         assert_eq!(action(None, &new, |_| ()), "unknown");
         assert_eq!(action(Some(0.2), &new, |summary| summary.recording.program.covered = true), "nothing");
         assert_eq!(action(Some(0.2), &new, |summary| summary.faults.in_calls = 60), "unknown");
+        assert_eq!(action(Some(0.01), &new, |summary| summary.faults.not_recorded = 60), "unknown");
         assert_eq!(action(Some(0.2), &[(Kind::Input, 0.6), (Kind::File, 0.4)], |_| ()), "memory");
         let waits = |summary: &mut Summary| {
             (summary.time.total_s, summary.time.of_wall) = (Some(1.0), Some(0.8));

@@ -333,6 +333,10 @@ impl Builder {
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
         summary.notes.extend(self.counted.iter().flat_map(super::notes::of_counters));
+        // What is known of processes without records of their ends is not known where records were dropped.
+        let is_over = end.usage.is_some() || self.head.program.pid.is_some_and(|pid| self.space.has_ended(pid));
+        let running = if is_over && summary.recording.lost == 0 { self.space.running() } else { 0 };
+        summary.notes.extend(super::notes::of_processes(&summary, self.space.unseen, running));
         if self.head.python && !has_python {
             summary.notes.push(NO_PYTHON.into());
         }
@@ -351,7 +355,7 @@ impl Builder {
             let exceptions = self.kinds.faults().max(self.major);
             let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
             let (major, minor) = (self.major, exceptions - self.major);
-            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
+            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, not_recorded: 0, source };
         };
         let usage = end.usage.unwrap_or_default();
         let waited = usage.minor.saturating_add(usage.major);
@@ -376,7 +380,9 @@ impl Builder {
             (true, Some(_)) => Origin::Getrusage,
             (true, None) => Origin::None,
         };
-        Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+        let rest = total.saturating_sub(exceptions);
+        let (in_calls, not_recorded) = if self.space.unseen == 0 { (rest, 0) } else { (0, rest) };
+        Faults { total, minor, major, exceptions, in_calls, not_recorded, source }
     }
 
     /// Faults of processes that the program did not wait for.

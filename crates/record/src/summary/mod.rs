@@ -130,9 +130,9 @@ pub struct Recording {
     pub cpu_s: Option<f64>,
     /// Bytes of memory that its largest process had at once; none: not known.
     pub peak_bytes: Option<u64>,
-    /// Processes that there were.
+    /// Processes that there were, as far as records tell.
     pub processes: u64,
-    /// Threads that there were.
+    /// Threads that there were, as far as records tell.
     pub threads: u64,
     /// One fault in this many has a record.
     pub period: u64,
@@ -162,6 +162,9 @@ pub struct Faults {
     /// Of all: pages that the kernel brought in within a call (populate, mlock, direct I/O, exec), and the few before
     /// the program's first instruction.
     pub in_calls: u64,
+    /// Of all: the same, and those of programs that were not recorded because of their rights, where there are such. Then
+    /// nothing tells the one from the other, and `in_calls` is 0.
+    pub not_recorded: u64,
     /// Where the total comes from.
     pub source: Origin,
 }

@@ -27,7 +27,8 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     }
     if summary.recording.lost > 0 {
         notes.push(format!(
-            "{} records were dropped: numbers are exact all the same, shares are of the others",
+            "{} records were dropped: numbers of faults are exact all the same, shares are of the others; how many \
+             processes and threads there were, and whether all of them have ended, is not known exactly",
             summary.recording.lost
         ));
     }
@@ -54,6 +55,26 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     }
     if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
         notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
+    }
+    notes
+}
+
+/// What the reader has to know of processes: `unseen` programs were not recorded, `running` processes went on.
+pub fn of_processes(summary: &Summary, unseen: u64, running: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if unseen > 0 {
+        let up_to = if summary.recording.lost > 0 { "up to " } else { "" };
+        notes.push(format!(
+            "{up_to}{unseen} programs were not recorded, because they ran with other rights than this command (set-uid, \
+             set-gid, capabilities): {} faults are theirs, or were within system calls",
+            summary.faults.not_recorded
+        ));
+    }
+    if running > 0 {
+        notes.push(format!(
+            "{running} processes went on when the program had ended: what they did afterwards is not recorded, and not \
+             in the numbers"
+        ));
     }
     notes
 }

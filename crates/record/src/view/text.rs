@@ -138,6 +138,11 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
             if faults.source == Origin::Counted && faults.in_calls > 0 {
                 let _ = write!(text, "; {} of them within system calls", number(faults.in_calls));
             }
+            if faults.source == Origin::Counted && faults.not_recorded > 0 {
+                let rest = number(faults.not_recorded);
+                let _ =
+                    write!(text, "; {rest} of them in programs that were not recorded, or within system calls");
+            }
             text
         }
     };
