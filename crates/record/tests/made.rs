@@ -2,7 +2,7 @@
 
 mod parts;
 
-use faultless_record::file::{Chunk, Counted, End, Fault, Head, Reader, Usage, Writer};
+use faultless_record::file::{Chunk, Cost, Counted, End, Fault, Head, Reader, Usage, Writer};
 use faultless_record::summary::{self, Kind, Origin, TimeSource};
 use faultless_record::view::text::{Style, report};
 use faultless_record::view::{collapsed, diff, trace};
@@ -146,6 +146,42 @@ fn times_are_the_means_of_kinds() {
         trace::trace(&summary)["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").count(),
         16
     );
+}
+
+/// A huge page takes far longer than a first touch: its time is its own, however few were timed, and is called so.
+#[test]
+fn the_time_of_few_huge_pages_is_theirs() {
+    let style = Style { columns: 200, rows: 5 };
+    let of = |huge: u64, small: u64| {
+        let mut parts = Parts::default();
+        parts.program();
+        for i in 0..huge {
+            parts.fault(10, 10_000, ANONYMOUS + (i << 21), Some((90_000 + i, 2 << 20)));
+        }
+        (0..small).for_each(|i| parts.fault(10, 10_000, ANONYMOUS + (6 << 20) + (i << 12), None));
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes).unwrap();
+        let cost = Some(Cost { fault_ns: 500.0, between_records_ns: 500.0 });
+        let head = Head { period: 50, system_calls: true, sources: sources(), cost, ..Head::default() };
+        writer.head(&head).unwrap();
+        writer.records(0, &parts.bytes, &[]).unwrap();
+        writer.end(&End { begun: 150, minor: 3, usage: Some(Usage::default()), ..End::default() }).unwrap();
+        let summary = summary::read(&bytes[..]).unwrap();
+        let notes = summary.notes.join("; ");
+        (summary.time.clone(), report(&summary, style), notes)
+    };
+    let (alone, text, notes) = of(3, 0);
+    assert_eq!((alone.source, alone.timed_huge, alone.per_fault_ns), (TimeSource::Timed, 3, Some(90_001.0)));
+    assert!(text.contains("3 of its faults were timed)") && !text.contains("a first touch here"), "{text}");
+    assert!(notes.contains("3 faults of huge pages were timed: the time of huge pages is their mean"), "{notes}");
+    assert!(!notes.contains("first touch on this machine"), "{notes}");
+    let (mixed, text, notes) = of(2, 1);
+    assert_eq!((mixed.source, mixed.timed_huge), (TimeSource::Machine, 2));
+    assert!(text.contains("huge pages: 2 of its faults were timed; others: a first touch here"), "{text}");
+    assert!(notes.contains("first touch on this machine, but for huge pages"), "{notes}");
+    let (none, text, notes) = of(0, 2);
+    assert_eq!((none.source, none.timed_huge, none.per_fault_ns), (TimeSource::Machine, 0, Some(500.0)));
+    assert!(text.contains("; the cost of a first touch here)") && !notes.contains("huge"), "{text} {notes}");
 }
 
 /// The time of faults and the program's own are two estimates: their quotient is never more than there can be.

@@ -28,7 +28,7 @@ use crate::wire::{Record, Sample, Told};
 /// Steps of the time line.
 const STEPS: usize = 100;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
-const ENOUGH: usize = 10;
+pub const ENOUGH: usize = 10;
 /// One fault in this many is little.
 const MANY: u64 = 50;
 /// Single faults that are kept.
@@ -400,14 +400,19 @@ impl Builder {
         let mut all: Vec<_> = self.times.values().flatten().copied().collect();
         let timed = all.len();
         let machine = (cost.fault_ns > 0.0).then_some(cost.fault_ns);
+        let timed_huge = self.times.get(&Kind::Huge).map_or(0, Vec::len);
+        let is_huge_alone = timed_huge > 0 && self.kinds.by_kind().all(|(kind, _)| kind == Kind::Huge);
         let (source, mean) = match machine {
-            _ if timed >= ENOUGH => (TimeSource::Timed, Some((usual(&mut all) + extra).max(least))),
+            _ if timed >= ENOUGH || is_huge_alone => {
+                (TimeSource::Timed, Some((usual(&mut all) + extra).max(least)))
+            }
             Some(ns) => (TimeSource::Machine, Some(ns)),
             None => (TimeSource::None, None),
         };
         // A fault is known to be a huge page only by its end, and then it takes far longer than any other.
         let is_enough = |kind, timed| timed >= ENOUGH || (kind == Kind::Huge && timed > 0);
-        let mut result = Time { source, timed: timed as u64, machine_fault_ns: machine, ..Time::default() };
+        let (timed, timed_huge) = (timed as u64, timed_huge as u64);
+        let mut result = Time { source, timed, timed_huge, machine_fault_ns: machine, ..Time::default() };
         let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
         let costs: BTreeMap<_, _> = self
             .kinds

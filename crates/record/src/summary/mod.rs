@@ -200,6 +200,8 @@ pub struct Time {
     pub source: TimeSource,
     /// Faults that were timed.
     pub timed: u64,
+    /// Those of them that brought huge pages. Their time counts for huge pages however few they are.
+    pub timed_huge: u64,
     /// Nanoseconds of a first touch of 4 KiB by the recorder itself.
     pub machine_fault_ns: Option<f64>,
 }
@@ -222,7 +224,7 @@ pub enum TimeSource {
     None,
     /// Faults of the program were timed.
     Timed,
-    /// Faults of the recorder were: too few of the program's.
+    /// Faults of the recorder were: too few of the program's. Those of huge pages have their own time, if any was timed.
     Machine,
 }
 

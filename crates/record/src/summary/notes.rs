@@ -3,6 +3,8 @@
 use super::{Origin, Summary, TimeSource};
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
 
+/// Timed faults of huge pages from which their time is given without a warning.
+const FEW_HUGE: u64 = super::build::ENOUGH as u64;
 /// Records from which shares are given without a warning.
 const ENOUGH: u64 = 100;
 
@@ -53,8 +55,17 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));
     }
-    if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
-        notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
+    let time = &summary.time;
+    if time.source == TimeSource::Machine && time.total_s.is_some() {
+        let but = if time.timed_huge > 0 { ", but for huge pages" } else { "" };
+        notes.push(format!("too few faults were timed: the time is that of a first touch on this machine{but}"));
+    }
+    if time.total_s.is_some() && (1..FEW_HUGE).contains(&time.timed_huge) {
+        let of = if time.timed_huge < 4 { "their mean" } else { "the mean of the middle half of them" };
+        notes.push(format!(
+            "{} faults of huge pages were timed: the time of huge pages is {of}, and rough",
+            time.timed_huge
+        ));
     }
     notes
 }

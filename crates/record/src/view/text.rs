@@ -158,6 +158,12 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
         }
         let how = match time.source {
             TimeSource::Timed => format!("{} of its faults were timed", number(time.timed)),
+            _ if time.timed_huge > 0 => {
+                format!(
+                    "huge pages: {} of its faults were timed; others: a first touch here",
+                    number(time.timed_huge)
+                )
+            }
             _ => "the cost of a first touch here".into(),
         };
         let _ = write!(line, " ({} each; {how})", short(each));
