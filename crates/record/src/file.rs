@@ -87,6 +87,8 @@ pub struct Program {
     pub pid: Option<u32>,
     /// Whether it runs under faultless.
     pub covered: bool,
+    /// Why it could not, if that was seen: its file, and what that is.
+    pub not_covered: Option<String>,
 }
 
 /// The machine that it runs on.

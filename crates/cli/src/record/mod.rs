@@ -158,6 +158,9 @@ fn program(args: Args) -> Result<End> {
     let mut head = collect::head();
     head.program.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     head.program.covered = args.run;
+    let program = run::program::inspect(&args.program[0], std::env::var_os("PATH").as_deref());
+    head.program.not_covered =
+        program.filter(|program| program.kind.is_plain()).map(|program| program.to_string());
     head.cost = collect::cost(args.options());
     let inherited = Inherited::read();
     // Events go from this thread to the program that it starts, and count from its exec on.

@@ -1,5 +1,6 @@
 //! Recording a process that runs already.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use faultless_record::file::{End as Last, Writer};
 use faultless_record::sys::now;
 
 use super::{Args, LOOK, Target, fail, said};
-use crate::run::complain;
+use crate::run::{complain, program};
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
 /// Records until the process ends, or a signal ends this command.
@@ -81,6 +82,10 @@ fn process(asked: u32, args: &Args) -> Result<()> {
     let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     head.program.command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     head.program.pid = Some(pid);
+    let file = PathBuf::from(format!("/proc/{pid}/exe"));
+    let kind = program::kind(&file);
+    let name = || std::fs::read_link(&file).unwrap_or_default().display().to_string();
+    head.program.not_covered = kind.is_plain().then(|| format!("{} {kind}", name()));
     head.cost = collect::cost(args.options());
     let recorder = Recorder::threads(&tids, args.options());
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;

@@ -76,6 +76,10 @@ pub struct Builder {
     /// Faults by time since the beginning, in steps of this many nanoseconds; doubled when there are too many.
     line: (u64, Vec<u64>),
     allocators: HashMap<u32, Option<&'static str>>,
+    /// The process that runs the program, if that cannot be covered.
+    plain: Option<u32>,
+    /// Whether a program has begun.
+    has_begun: bool,
     samples: Vec<(Sampled, usize)>,
     /// One fault in this many is kept, and how many there were.
     kept: (u64, u64),
@@ -87,6 +91,7 @@ pub struct Builder {
 impl Builder {
     pub fn new(head: Head) -> Self {
         let began = (head.start_ns, head.began_ns());
+        let plain = head.program.pid.filter(|_| head.program.not_covered.is_some());
         Self {
             head,
             end: None,
@@ -102,6 +107,8 @@ impl Builder {
             threads: HashMap::default(),
             line: (1_000_000, Vec::new()),
             allocators: HashMap::default(),
+            plain,
+            has_begun: false,
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
@@ -158,6 +165,12 @@ impl Builder {
             }
             Told::Name { pid, tid, name, exec } => {
                 self.allocators.remove(&pid);
+                if exec {
+                    let is_first = self.plain.is_none() && self.head.program.pid.is_none() && !self.has_begun;
+                    let is_plain = is_first && self.head.program.not_covered.is_some();
+                    self.plain = if is_plain { Some(pid) } else { self.plain.filter(|plain| *plain != pid) };
+                    self.has_begun = true;
+                }
                 self.space.name(pid, tid, &name, exec);
             }
             Told::Fork { pid, tid, parent, parent_tid } => {
@@ -197,8 +210,11 @@ impl Builder {
             }
         }
         let allocators = &mut self.allocators;
-        let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
-        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
+        let mut allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        // One without an allocator that can be seen has its own C library, or none. What is known of the program itself
+        // holds until it runs another one.
+        let is_plain = self.plain == Some(pid) || allocator().is_none();
+        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref), !is_plain);
         self.tables.area((pid, class, kind), area, faults, allocator);
         add(&mut self.processes, pid, &process.name, "[other processes]", (kind, faults));
         add(&mut self.threads, (pid, tid), self.space.thread(pid, tid), "[other threads]", (kind, faults));
