@@ -240,6 +240,23 @@ fn functions_that_were_named_before_have_their_names() {
     assert_eq!(json(&scratch)["functions"][0]["name"], "made_before");
 }
 
+/// A program may write its names before anything else.
+#[test]
+fn functions_that_are_named_at_once_have_their_names() {
+    let scratch = Scratch::new("record-named-early");
+    let program = exact(&scratch, "-DPLAIN");
+    let script = "echo '1000 7fffffffefff made_early' >/tmp/perf-$$.map; echo $$ >&2; exec \"$0\"";
+    for _ in 0..5 {
+        let out = record(&scratch, &["--quiet"], &["sh", "-c", script, program.to_str().unwrap()]);
+        std::fs::remove_file(format!("/tmp/perf-{}.map", text(&out.stderr).lines().last().unwrap())).unwrap();
+        let summary = json(&scratch);
+        if !is_sampled(&summary) {
+            return;
+        }
+        assert_eq!(summary["functions"][0]["name"], "made_early", "{}", text(&out.stderr));
+    }
+}
+
 /// Forbids perf_event_open, as containers do, and executes its arguments.
 const FORBIDS: &str = r#"
 #include <errno.h>

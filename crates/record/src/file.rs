@@ -133,6 +133,8 @@ pub struct End {
     pub dropped: u64,
     /// Processes whose names of functions were not written, for the same reason.
     pub names_left_out: u64,
+    /// The same, because all such files together were too large.
+    pub names_too_large: u64,
     /// Why the recording ended early.
     pub failed: Option<String>,
 }

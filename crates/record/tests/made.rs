@@ -103,6 +103,14 @@ fn faults_of_programs_with_other_rights_are_not_those_of_system_calls() {
     assert!(other.notes.join("; ").contains("1 programs were not recorded"), "{:?}", other.notes);
 }
 
+#[test]
+fn names_that_are_not_there_are_told() {
+    let notes = |end| summary::read(&recorded(end)[..]).unwrap().notes.join("; ");
+    let large = notes(End { names_too_large: 2, ..End::default() });
+    assert!(large.contains("that 2 processes made") && large.contains("more than 64 MiB"), "{large}");
+    assert!(!notes(End::default()).contains("made at run time"));
+}
+
 /// A daemon goes on, and what it does then is not recorded. Where records were dropped, its end may be among them.
 #[test]
 fn processes_that_go_on_are_told() {

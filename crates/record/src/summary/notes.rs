@@ -40,6 +40,13 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
             end.names_left_out
         ));
     }
+    if end.names_too_large > 0 {
+        notes.push(format!(
+            "names of functions that {} processes made at run time are not in the recording: such files \
+             (/tmp/perf-PID.map) have more than 64 MiB",
+            end.names_too_large
+        ));
+    }
     let left_out = &summary.left_out;
     let tables = [
         ("mappings", summary.mappings.len(), left_out.mappings),
