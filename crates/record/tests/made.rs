@@ -5,10 +5,10 @@ mod parts;
 use faultless_record::file::{Chunk, Cost, Counted, End, Fault, Head, Reader, Usage, Writer};
 use faultless_record::summary::{self, Kind, Origin, TimeSource};
 use faultless_record::view::text::{Style, report};
-use faultless_record::view::{collapsed, diff, trace};
-use faultless_record::wire::{Records, count};
+use faultless_record::view::{collapsed, diff, html, trace};
+use faultless_record::wire::{Records, Source, count};
 use faultless_testkit::foreign::{cases, changed, changes};
-use parts::{ANONYMOUS, LIBRARY, Parts, counted, recorded, recording, sources};
+use parts::{ANONYMOUS, LIBRARY, MADE, Parts, counted, recorded, recording, sources};
 use proptest::prelude::*;
 
 #[test]
@@ -247,6 +247,49 @@ fn what_faultless_did_is_told_if_it_is_known() {
     let lost = of(Some(&Counted { lost: true, unreadable: vec!["7: ends".into()], ..counted() }));
     let notes = lost.notes.join("; ");
     assert!(notes.contains("could not leave its counters") && notes.contains("missing: 7: ends"), "{notes}");
+}
+
+/// Functions with long names, of which each stack has many: names are made once, and forms that name the functions of each
+/// stack have as many as there is room for.
+#[test]
+fn stacks_of_long_names_are_bounded() {
+    const STACKS: u64 = 300;
+    let mut parts = Parts { is_without_memory: true, ..Parts::default() };
+    parts.program();
+    for way in 0..STACKS {
+        // The number of the stack, in functions of two kinds.
+        let stack: Vec<_> = (0..30).map(|bit| MADE + bit * 0x10 + (way >> bit & 1) * 8 + 1).collect();
+        parts.touch(10, ANONYMOUS + way * 4096, &stack, false);
+    }
+    let names: String = (0..60).map(|i| format!("{:x} 8 f{i}_{}\n", MADE + i * 8, "x".repeat(4000))).collect();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    let sources: Vec<_> = sources().into_iter().map(|source| Source { memory: false, ..source }).collect();
+    writer.head(&Head { period: 50, sources, ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    writer.names(10, names.as_bytes()).unwrap();
+    writer.end(&End { begun: STACKS * 50, ..End::default() }).unwrap();
+    let summary = summary::read(&bytes[..]).unwrap();
+    assert_eq!(summary.stacks.len() as u64, STACKS);
+    let mut shared: Vec<_> = summary.stacks.iter().flat_map(|by| &by.frames).map(|name| name.as_ptr()).collect();
+    shared.sort();
+    shared.dedup();
+    assert!(shared.len() <= 60, "{} names", shared.len());
+    let text = serde_json::to_string(&summary).unwrap();
+    assert!(text.len() < 40 << 20, "{}", text.len());
+    let back: summary::Summary = serde_json::from_str(&text).unwrap();
+    let others = back.stacks.last().unwrap();
+    assert_eq!((others.frames.len(), &*others.frames[0]), (1, "[other stacks]"));
+    assert_eq!(back.stacks.len() as u64 - 1 + summary.left_out.stacks, STACKS);
+    assert_eq!(others.part.samples, summary.left_out.stacks);
+    assert_eq!(back.stacks.iter().map(|by| by.part.faults).sum::<u64>(), STACKS * 50);
+    let note = format!("{} call stacks with the fewest faults are one row", summary.left_out.stacks);
+    assert!(summary.notes.join("; ").contains(&note), "{:?}", summary.notes);
+    let lines = collapsed::collapsed(&summary);
+    assert_eq!(lines.lines().count(), back.stacks.len());
+    // A page has its names once.
+    let page = html::html(&summary).unwrap();
+    assert!(page.len() < 4 << 20 && !page.contains("[other stacks]"), "{}", page.len());
 }
 
 #[test]

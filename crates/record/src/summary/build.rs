@@ -15,7 +15,7 @@ use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
     ByKind, ByProcess, ByThread, Faults, LeftOut, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline,
-    VERSION, advice,
+    VERSION, advice, bounded,
 };
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
 use crate::map::HashMap;
@@ -283,18 +283,18 @@ impl Builder {
             self.processes,
             MOST_ROWS,
             |of| &of.1,
-            |pid| *pid,
+            u32::cmp,
             |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
         );
         let (threads, threads_left_out) = rows(
             self.threads,
             MOST_ROWS,
             |of| &of.1,
-            |ids| *ids,
+            |a, b| a.cmp(b),
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
         let has_python = self.symbols.has_python();
-        let Finished { mappings, functions, stacks, named, left_out } =
+        let Finished { mappings, functions, stacks, named, left_out, stacks_left_out } =
             self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
@@ -333,13 +333,14 @@ impl Builder {
             processes,
             threads,
             functions,
-            stacks,
             left_out: LeftOut {
                 mappings: left_out.0,
                 processes: processes_left_out,
                 threads: threads_left_out,
                 functions: left_out.1,
+                stacks: stacks_left_out + (stacks.len() - bounded(&stacks).0.len()) as u64,
             },
+            stacks,
             timeline,
             avoidable: self.avoid.finish(&scale, &self.head),
             served: known.map(Served::new),

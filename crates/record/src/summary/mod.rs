@@ -22,7 +22,9 @@ mod served;
 mod tables;
 mod weight;
 
-use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::file::{Machine, Program};
 
@@ -56,7 +58,8 @@ pub struct Summary {
     pub threads: Vec<ByThread>,
     /// By the function that touched the memory.
     pub functions: Vec<ByFunction>,
-    /// By call stack.
+    /// By call stack. The JSON has as many as [`bounded`] gives.
+    #[serde(serialize_with = "in_bounds")]
     pub stacks: Vec<ByStack>,
     /// Rows that these tables have no room for.
     pub left_out: LeftOut,
@@ -90,6 +93,8 @@ pub struct LeftOut {
     pub threads: u64,
     /// Of functions.
     pub functions: u64,
+    /// Of call stacks, in forms that name the functions of each: they are one row there.
+    pub stacks: u64,
 }
 
 /// A fault that was recorded.
@@ -110,7 +115,7 @@ pub struct Sampled {
     /// How many faults it stands for.
     pub period: u64,
     /// The function that touched it.
-    pub function: std::rc::Rc<str>,
+    pub function: Rc<str>,
 }
 
 /// What was recorded.
@@ -314,10 +319,54 @@ pub struct ByFunction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ByStack {
     /// Functions, the outermost first.
-    pub frames: Vec<String>,
+    #[serde(with = "frames")]
+    pub frames: Vec<Rc<str>>,
     /// How many.
     #[serde(flatten)]
     pub part: Part,
+}
+
+/// Names of functions, which stacks share.
+mod frames {
+    use std::rc::Rc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(frames: &[Rc<str>], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(frames.iter().map(|frame| &**frame))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Rc<str>>, D::Error> {
+        Ok(Vec::<String>::deserialize(from)?.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Bytes of names at most in forms that name the functions of each call stack.
+const MOST_STACK_BYTES: usize = 32 << 20;
+/// What the call stacks are called for which a form has no room.
+pub const OTHERS: &str = "[other stacks]";
+
+/// The first call stacks, as many as have room in a form that names the functions of each; and the others as one.
+pub fn bounded(stacks: &[ByStack]) -> (&[ByStack], Option<ByStack>) {
+    let mut room = MOST_STACK_BYTES;
+    let fits = |by: &ByStack| {
+        let bytes = by.frames.iter().map(|frame| frame.len()).sum();
+        room.checked_sub(bytes).map(|rest| room = rest).is_some()
+    };
+    let (given, others) = stacks.split_at(stacks.iter().map(fits).take_while(|fits| *fits).count());
+    let add = |sum: Part, by: &ByStack| Part {
+        faults: sum.faults.saturating_add(by.part.faults),
+        share: sum.share + by.part.share,
+        time_s: by.part.time_s.map(|time| sum.time_s.unwrap_or(0.0) + time),
+        samples: sum.samples.saturating_add(by.part.samples),
+    };
+    let rest = || ByStack { frames: vec![OTHERS.into()], part: others.iter().fold(Part::default(), add) };
+    (given, (!others.is_empty()).then(rest))
+}
+
+fn in_bounds<S: Serializer>(stacks: &[ByStack], to: S) -> Result<S::Ok, S::Error> {
+    let (given, rest) = bounded(stacks);
+    to.collect_seq(given.iter().chain(&rest))
 }
 
 /// Faults over time.

@@ -58,6 +58,13 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
         let all = *rows as u64 + left_out;
         notes.push(format!("{all} {table} had records: their table has the {rows} with the most faults"));
     }
+    if left_out.stacks > 0 {
+        notes.push(format!(
+            "{} call stacks with the fewest faults are one row where the functions of each are named (--json, \
+             --collapsed)",
+            left_out.stacks
+        ));
+    }
     let samples = summary.recording.samples;
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));

@@ -174,21 +174,21 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
 fn table<'a>(
     out: &mut String,
     title: &str,
-    rows: impl Iterator<Item = (&'a Part, String)>,
+    rows: impl ExactSizeIterator<Item = (&'a Part, String)>,
     left_out: u64,
     style: Style,
 ) {
     let _ = writeln!(out, "\n{title}:");
-    let all: Vec<_> = rows.collect();
+    // Names are made of those alone that are shown: they may be long.
+    let more = rows.len().saturating_sub(style.rows) as u64 + left_out;
     let mut rest = 1.0;
-    for (part, name) in all.iter().take(style.rows) {
+    for (part, name) in rows.take(style.rows) {
         let time = part.time_s.map_or(String::new(), seconds);
         let front = format!("{:>8} {:>11} {:>8}  ", percent(part.share), number(part.faults), time);
         let width = style.columns.saturating_sub(front.chars().count()).max(20);
-        let _ = writeln!(out, "{front}{}", fit(name, width));
+        let _ = writeln!(out, "{front}{}", fit(&name, width));
         rest -= part.share;
     }
-    let more = all.len().saturating_sub(style.rows) as u64 + left_out;
     if more > 0 {
         let _ = writeln!(out, "{:>8} {} more", percent(rest.max(0.0)), number(more));
     }
