@@ -93,19 +93,91 @@ fn faults_are_counted_exactly_and_named() {
                 assert!(first(table)["share"].as_f64().unwrap() > 0.95, "{table}");
             }
             assert_eq!(first("stacks")["frames"].as_array().unwrap().last().unwrap(), "fill_pages");
-            // All of it is one piece, touched page by page.
+            // No library can be loaded with it. All of it is one piece, touched page by page.
             let avoidable = summary["avoidable"].as_array().unwrap();
-            let faultless = avoidable.iter().find(|of| of["way"] == "faultless").unwrap();
-            for key in ["least", "most"] {
-                let faults = faultless[key].as_u64().unwrap();
-                assert!(faults > PAGES * 95 / 100 && faults <= own, "{key}: {faults}");
-            }
+            let of = |way: &str, key: &str| {
+                avoidable.iter().find(|of| of["way"] == way).unwrap()[key].as_u64().unwrap()
+            };
+            assert_eq!((of("faultless", "least"), of("faultless", "most")), (0, 0));
+            let most = of("populate", "most");
+            assert!(most > PAGES * 95 / 100 && most <= own, "{most}");
+            assert!(summary["recording"]["not_covered"].as_str().unwrap().contains("statically linked"));
+            assert_ne!(summary["advice"]["action"], "run", "{}", summary["advice"]);
             let huge = avoidable.iter().find(|of| of["way"] == "huge_pages");
             assert!(huge.is_none_or(|huge| huge["most"].as_u64() < Some(own)), "{avoidable:?}");
             let shown = report(&scratch, &[]);
             assert!(text(&shown.stdout).contains("fill_pages (program)"), "{}", text(&shown.stdout));
         }
     }
+}
+
+/// Gets 32 MiB in one of several ways, and touches all of it.
+const WAYS: &str = r#"
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(int count, char **words)
+{
+    long n = 32 << 20;
+    int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *pages = 0;
+    switch (words[1][0]) {
+    case 'm': pages = mmap(0, n, access, flags, -1, 0); break;
+    case 'o': pages = mmap(0, n, PROT_NONE, flags, -1, 0); mprotect(pages, n, access); break;
+    case 'x': pages = mmap(0, n, access | PROT_EXEC, flags, -1, 0); break;
+#ifdef MAP_32BIT
+    case '3': pages = mmap(0, n, access, flags | MAP_32BIT, -1, 0); break;
+#endif
+    case 'h': pages = sbrk(0); if (brk(pages + n)) return 1; break;
+    }
+    if (pages == MAP_FAILED)
+        return 1;
+    madvise(pages, n, MADV_NOHUGEPAGE);
+    for (long i = 0; i < n; i += 4096)
+        ((volatile char *)pages)[i] = 1;
+    return 0;
+}
+"#;
+
+/// What faultless leaves to the kernel, it does not avoid.
+#[test]
+fn what_faultless_does_not_serve_is_not_promised() {
+    let scratch = Scratch::new("record-ways");
+    let program = compiled(&scratch, WAYS, &[]);
+    let program = program.to_str().unwrap();
+    let static_one = scratch.0.join("static");
+    for (way, is_least, is_most) in
+        [("m", true, true), ("o", false, true), ("x", false, false), ("3", false, true), ("h", false, true)]
+    {
+        if way == "3" && cfg!(not(target_arch = "x86_64")) {
+            continue;
+        }
+        let out = record(&scratch, &[], &[program, way]);
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        let summary = json(&scratch);
+        if !is_sampled(&summary) {
+            return;
+        }
+        let rows = summary["avoidable"].as_array().unwrap();
+        let row = rows.iter().find(|of| of["way"] == "faultless").unwrap();
+        let has = |key: &str| row[key].as_u64().unwrap() > 7000;
+        assert_eq!((has("least"), has("most")), (is_least, is_most), "{way}: {row}");
+        assert_eq!(summary["recording"]["not_covered"], Value::Null);
+    }
+    // Linked statically, with the same C library.
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-static"]).arg(scratch.0.join("program.c")).arg("-o").arg(&static_one);
+    if !cc.output().unwrap().status.success() {
+        return faultless_testkit::skip("no static C library");
+    }
+    record(&scratch, &[], &[static_one.to_str().unwrap(), "m"]);
+    let summary = json(&scratch);
+    let rows = summary["avoidable"].as_array().unwrap();
+    assert!(rows.iter().all(|of| of["way"] != "faultless" || of["most"] == 0), "{rows:?}");
+    assert!(summary["recording"]["not_covered"].as_str().unwrap().contains("is statically linked"));
+    assert_ne!(summary["advice"]["action"], "run", "{}", summary["advice"]);
 }
 
 #[test]
@@ -166,6 +238,23 @@ fn functions_that_were_named_before_have_their_names() {
         return faultless_testkit::skip("faults cannot be sampled here");
     }
     assert_eq!(json(&scratch)["functions"][0]["name"], "made_before");
+}
+
+/// A program may write its names before anything else.
+#[test]
+fn functions_that_are_named_at_once_have_their_names() {
+    let scratch = Scratch::new("record-named-early");
+    let program = exact(&scratch, "-DPLAIN");
+    let script = "echo '1000 7fffffffefff made_early' >/tmp/perf-$$.map; echo $$ >&2; exec \"$0\"";
+    for _ in 0..5 {
+        let out = record(&scratch, &["--quiet"], &["sh", "-c", script, program.to_str().unwrap()]);
+        std::fs::remove_file(format!("/tmp/perf-{}.map", text(&out.stderr).lines().last().unwrap())).unwrap();
+        let summary = json(&scratch);
+        if !is_sampled(&summary) {
+            return;
+        }
+        assert_eq!(summary["functions"][0]["name"], "made_early", "{}", text(&out.stderr));
+    }
 }
 
 /// Forbids perf_event_open, as containers do, and executes its arguments.

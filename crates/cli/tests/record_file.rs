@@ -4,7 +4,9 @@ mod common;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use common::recording::{compiled, is_sampled, json, record};
 use common::{Scratch, faultless, text};
@@ -57,6 +59,75 @@ fn a_pipe_that_nobody_reads_is_not_waited_for() {
     assert_eq!(json(&scratch)["recording"]["complete"], true, "{said}");
 }
 
+/// Touches pages, more than a pipe has room for records of; before that it waits if it is told to. No SIGTERM ends it.
+const TOUCHES: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int main(int count, char **words)
+{
+    char byte;
+    signal(SIGTERM, SIG_IGN);
+    if (count > 1 && read(0, &byte, 1) != 1)
+        return 4;
+    volatile char *pages = mmap(0, 20000 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise((void *)pages, 20000 * 4096, MADV_NOHUGEPAGE);
+    for (long i = 0; i < 20000; i++)
+        pages[i * 4096] = 1;
+    return 0;
+}
+"#;
+
+/// Sends this signal until the process ends by it. One that comes before the program's end is the program's, and ignored.
+fn ends_by(recorder: &mut Child, signal: i32) {
+    for _ in 0..200 {
+        if let Some(status) = recorder.try_wait().unwrap() {
+            assert_eq!(status.signal(), Some(signal), "{status}");
+            return;
+        }
+        // `env` gives its place to the command.
+        let signal = format!("-{signal}");
+        assert!(Command::new("kill").args([&signal, &recorder.id().to_string()]).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    panic!("no signal ends it");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_reader_that_does_not_read() {
+    faultless_testkit::limit::limit();
+    let scratch = Scratch::new("record-unread");
+    let program = compiled(&scratch, TOUCHES, &[]);
+    let pipe = scratch.0.join("it.rec");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let _reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    let options = ["record", "--period", "1", "-o", pipe.to_str().unwrap()];
+    let mut command = faultless(options);
+    let mut recorder = command.args(["--", program.to_str().unwrap()]).stderr(Stdio::piped()).spawn().unwrap();
+    // Not sampled: then all of it fits, and nothing is waited for.
+    let mut said = BufReader::new(recorder.stderr.take().unwrap());
+    let is_sampled = || faultless(["record", "-o", "/dev/null", "--", "true"]).output().unwrap();
+    if text(&is_sampled().stderr).contains("not sampled") {
+        recorder.wait().unwrap();
+        return faultless_testkit::skip("faults cannot be sampled here");
+    }
+    ends_by(&mut recorder, libc::SIGTERM);
+    said.read_line(&mut String::new()).unwrap();
+    // A process that runs already: the first signal ends its recording, the next one the command.
+    let mut child = Command::new(&program).arg("waits").stdin(Stdio::piped()).spawn().unwrap();
+    let mut command = faultless(options);
+    let mut recorder = command.args(["-p", &child.id().to_string()]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(recorder.stderr.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"x").unwrap();
+    child.wait().unwrap();
+    ends_by(&mut recorder, libc::SIGINT);
+}
+
 #[test]
 fn two_recorders_do_not_share_a_file() {
     faultless_testkit::limit::limit();
@@ -83,7 +154,7 @@ fn with_few_descriptors_faults_are_counted() {
     let scratch = Scratch::new("record-few");
     let file = scratch.0.join("it.rec");
     let whole = faultless(["record", "-o", file.to_str().unwrap(), "--", "true"]);
-    for (kind, few) in [("-Sn", 10), ("-Sn", 12), ("-n", 10), ("-n", 11), ("-n", 12), ("-n", 14)] {
+    for (kind, few) in [("-Sn", 10), ("-Sn", 12), ("-n", 8), ("-n", 10), ("-n", 11), ("-n", 12), ("-n", 14)] {
         let words = [whole.get_program()].into_iter().chain(whole.get_args());
         let limited = format!("ulimit {kind} {few}; exec \"$@\"");
         let out = Command::new("sh").args(["-c", &limited, "sh"]).args(words).output().unwrap();
@@ -91,6 +162,10 @@ fn with_few_descriptors_faults_are_counted() {
         let summary = json(&scratch);
         assert!(summary["faults"]["total"].as_u64() > Some(10), "{kind} {few}: {}", text(&out.stderr));
         assert_eq!(summary["recording"]["complete"], true, "{kind} {few}");
+        if let Some(why) = summary["notes"][0].as_str().filter(|note| note.contains("not sampled")) {
+            let is_known = why.contains("too many open files") || why.contains("perf_event");
+            assert!(is_known, "{kind} {few}: {why}");
+        }
     }
 }
 

@@ -87,6 +87,8 @@ pub struct Program {
     pub pid: Option<u32>,
     /// Whether it runs under faultless.
     pub covered: bool,
+    /// Why it could not, if that was seen: its file, and what that is.
+    pub not_covered: Option<String>,
 }
 
 /// The machine that it runs on.
@@ -131,6 +133,8 @@ pub struct End {
     pub dropped: u64,
     /// Processes whose names of functions were not written, for the same reason.
     pub names_left_out: u64,
+    /// The same, because all such files together were too large.
+    pub names_too_large: u64,
     /// Why the recording ended early.
     pub failed: Option<String>,
 }

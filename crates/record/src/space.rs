@@ -23,6 +23,8 @@ pub struct Area {
     pub since: u64,
     /// The smallest part of it that was mapped at once, as far as that can be told.
     pub piece: u64,
+    /// Whether a part of it was told before without any rights: mapped so, and opened later.
+    pub was_closed: bool,
     /// Where it begins in its file.
     pub offset: u64,
     /// The file's number; 0: no file.
@@ -53,6 +55,11 @@ const MOST_NAMES: usize = 100_000;
 /// Processes without a thread that keep their areas, the last ones: a thread may run of which nothing was told.
 const MOST_OVER: usize = 64;
 
+/// What memory without a file is called.
+const ANONYMOUS: &str = "//anon";
+/// How far behind a program its heap may begin.
+const HEAP_APART: u64 = 1 << 30;
+
 /// One process.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
@@ -62,13 +69,29 @@ pub struct Process {
     pub code: u64,
     /// Its program's name.
     pub name: String,
+    /// The program's file, and where its mappings end.
+    image: Option<(Rc<str>, u64)>,
     /// Whether its first thread has ended.
     has_ended: bool,
+    /// Whether it has executed a program, of whose mappings nothing was told so far.
+    is_bare: bool,
     /// Its threads that run, as far as it was told of them.
     threads: u32,
 }
 
 impl Process {
+    /// Whether new memory from `start` on is the program's heap. The kernel calls it so only once it has grown: the heap
+    /// begins behind the program's own mappings, at a place that may be chosen by chance.
+    fn is_heap(&mut self, start: u64, end: u64) -> bool {
+        let Some((_, image_end)) = &mut self.image else { return false };
+        if start == *image_end {
+            // Its variables without a value in the file.
+            *image_end = end;
+            return false;
+        }
+        start.checked_sub(*image_end).is_some_and(|apart| apart < HEAP_APART)
+    }
+
     /// The area at an address.
     pub fn area(&self, address: u64) -> Option<&Rc<Area>> {
         self.areas.get(address)
@@ -96,6 +119,15 @@ impl Process {
         if start >= end {
             return;
         }
+        self.is_bare = false;
+        // The first file that is told of is the program's.
+        if area.name.starts_with('/') && !area.name.starts_with("//") {
+            let (name, image_end) = self.image.get_or_insert_with(|| (Rc::clone(&area.name), end));
+            if *name == area.name {
+                *image_end = end.max(*image_end);
+            }
+        }
+        area.was_closed = self.areas.within(start, end).any(|(.., old)| old.access == 0 || old.was_closed);
         area.piece = self.piece(&area);
         self.areas.insert(start, end, Rc::new(area));
     }
@@ -124,6 +156,8 @@ pub struct Space {
     pub started: u64,
     /// Threads that there were, with the first ones of processes.
     pub threads_started: u64,
+    /// Programs that began and were recorded no further: they had other rights.
+    pub unseen: u64,
 }
 
 impl Space {
@@ -163,25 +197,33 @@ impl Space {
         self.processes.get(&pid).unwrap_or(&self.spare)
     }
 
+    /// A name, kept once for all that have it.
+    fn kept(&mut self, name: &str) -> Rc<str> {
+        if let Some(name) = self.names.get(name) {
+            return Rc::clone(name);
+        }
+        if self.names.len() >= MOST_NAMES {
+            self.names.clear();
+        }
+        let kept: Rc<str> = name.into();
+        self.names.insert(name.to_owned(), Rc::clone(&kept));
+        kept
+    }
+
     /// A mapping was made, at that time.
     pub fn map(&mut self, told: &Mapping, since: u64) {
-        let name = match self.names.get(&told.name) {
-            Some(name) => Rc::clone(name),
-            None => {
-                if self.names.len() >= MOST_NAMES {
-                    self.names.clear();
-                }
-                let name: Rc<str> = told.name.as_str().into();
-                self.names.insert(told.name.clone(), Rc::clone(&name));
-                name
-            }
-        };
+        let (name, heap) = (self.kept(&told.name), self.kept("[heap]"));
         let &Mapping { pid, start, bytes, offset, inode, access, flags, .. } = told;
         if access & libc::PROT_EXEC as u32 != 0 {
             self.code += 1;
             self.process(pid).code = self.code;
         }
-        self.process(pid).add(Area { start, bytes, since, piece: bytes, offset, inode, flags, access, name });
+        let process = self.process(pid);
+        // What was there before has its name already.
+        let is_heap = since > 0 && &*name == ANONYMOUS && process.is_heap(start, start.saturating_add(bytes));
+        let name = if is_heap { heap } else { name };
+        let (piece, was_closed) = (bytes, false);
+        process.add(Area { start, bytes, since, piece, was_closed, offset, inode, flags, access, name });
     }
 
     /// A thread has another name; with `exec` its process runs another program, and has no mapping any more.
@@ -192,6 +234,8 @@ impl Space {
         if exec {
             process.code = code;
             process.areas = Ranges::default();
+            process.is_bare = true;
+            process.image = None;
         }
         if exec || pid == tid {
             process.name = name.to_owned();
@@ -222,6 +266,9 @@ impl Space {
     pub fn exit(&mut self, pid: u32, tid: u32) {
         self.threads.remove(&tid);
         if let Some(process) = self.processes.get_mut(&pid) {
+            // Every program has mappings. The kernel ends the events of one that gets other rights, and says so as of a
+            // thread that ends.
+            self.unseen += u64::from(std::mem::take(&mut process.is_bare));
             if process.threads != u32::MAX {
                 process.threads = process.threads.saturating_sub(1);
             }
@@ -236,6 +283,17 @@ impl Space {
             process.has_ended = true;
             self.ended.push_back(tid);
         }
+    }
+
+    /// How many processes were seen to begin, and not to end.
+    pub fn running(&self) -> u64 {
+        let is_running = |process: &&Process| !matches!(process.threads, 0 | u32::MAX);
+        self.processes.values().filter(is_running).count() as u64
+    }
+
+    /// Whether the first thread of a process has ended.
+    pub fn has_ended(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.has_ended)
     }
 
     /// Takes the areas of those that were over first: each may have a copy of a thousand of them.
@@ -331,6 +389,33 @@ mod tests {
         assert_eq!(piece(&mut space), 0x1000);
         space.map(&mapping(0x10_0000, 0x4000, "/file"), 7);
         assert_eq!(piece(&mut space), 0x4000);
+    }
+
+    #[test]
+    fn memory_that_was_opened_later_is_known() {
+        let mut space = Space::default();
+        let mut was_closed = |start, bytes, access| {
+            space.map(&Mapping { access, ..mapping(start, bytes, "//anon") }, 7);
+            space.process(1).area(start).unwrap().was_closed
+        };
+        assert!(!was_closed(0x10_0000, 0x8000, 0) && !was_closed(0x20_0000, 0x8000, 3));
+        assert!(was_closed(0x10_0000, 0x8000, 3) && was_closed(0x10_0000, 0x8000, 1), "it stays so");
+        assert!(!was_closed(0x20_0000, 0x8000, 1));
+    }
+
+    #[test]
+    fn a_heap_is_one_before_it_has_grown() {
+        let mut space = Space::default();
+        space.name(1, 1, "program", true);
+        let program = 0x5600_0000_0000;
+        space.map(&mapping(program, 0x1000, "/program"), 7);
+        space.map(&mapping(program + 0x1000, 0x1000, "/program"), 7);
+        space.map(&mapping(0x7f00_0000_0000, 0x1000, "/library"), 7);
+        let more =
+            [program + 0x2000, program + 0x3000, program + 0x10_0000, program + (2 << 30), 0x7e00_0000_0000];
+        more.iter().for_each(|start| space.map(&mapping(*start, 0x1000, "//anon"), 7));
+        let names = more.map(|start| at(&mut space, 1, start));
+        assert_eq!(names, ["//anon", "//anon", "[heap]", "//anon", "//anon"]);
     }
 
     #[test]

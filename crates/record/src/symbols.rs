@@ -5,7 +5,7 @@
 //! place. What a file may take is bounded by its own length, and names by [`MOST_NAME`].
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -84,6 +84,8 @@ impl Table {
 
 /// Bytes of a name at most. A short one in a file may stand for a very long one.
 const MOST_NAME: usize = 4096;
+/// Bytes of readable names from which on there are no more.
+const MOST_BYTES: usize = 64 << 20;
 
 /// A name that is being written.
 struct Name(String);
@@ -165,6 +167,10 @@ pub struct Symbols {
     began: (u64, u64),
     images: HashMap<(Rc<str>, u64), Option<Image>>,
     made: HashMap<u32, Table>,
+    /// Readable names by those in files, and their bytes.
+    readable: (HashMap<Rc<str>, Rc<str>>, usize),
+    /// Other names, each once.
+    others: HashSet<Rc<str>>,
 }
 
 impl Symbols {
@@ -204,12 +210,12 @@ impl Symbols {
         if let Some(name) = self.made.get(&pid).and_then(|table| table.find(address)) {
             return Rc::clone(name);
         }
-        let Some(area) = area else { return "[unknown]".into() };
+        let Some(area) = area else { return self.once("[unknown]") };
         if !area.name.starts_with('/') || area.name.starts_with("//") {
             return if area.name.starts_with('[') {
                 Rc::clone(&area.name)
             } else {
-                "[code made at run time]".into()
+                self.once("[code made at run time]")
             };
         }
         let place = (address - area.start).wrapping_add(area.offset);
@@ -218,9 +224,37 @@ impl Symbols {
         let (start_ns, unix_ns) = self.began;
         let mapped = unix_ns.saturating_add(area.since.saturating_sub(start_ns));
         match image.as_ref().filter(|image| image.changed <= mapped).and_then(|image| image.find(place)) {
-            Some(name) => readable(name),
-            None => format!("[{}]", area.name.rsplit('/').next().unwrap_or_default()).into(),
+            Some(name) => {
+                let name = Rc::clone(name);
+                self.readable(name)
+            }
+            None => self.once(&format!("[{}]", area.name.rsplit('/').next().unwrap_or_default())),
         }
+    }
+
+    /// A name of a file's as it stands in the program's source, made once; as it stands in the file, where all together
+    /// have become too long.
+    fn readable(&mut self, name: Rc<str>) -> Rc<str> {
+        let (known, bytes) = &mut self.readable;
+        if let Some(readable) = known.get(&name) {
+            return Rc::clone(readable);
+        }
+        if *bytes > MOST_BYTES {
+            return name;
+        }
+        let readable = readable(&name);
+        *bytes += readable.len();
+        known.insert(name, Rc::clone(&readable));
+        readable
+    }
+
+    fn once(&mut self, name: &str) -> Rc<str> {
+        if let Some(name) = self.others.get(name) {
+            return Rc::clone(name);
+        }
+        let name: Rc<str> = name.into();
+        self.others.insert(Rc::clone(&name));
+        name
     }
 }
 

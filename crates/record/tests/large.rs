@@ -52,7 +52,11 @@ fn what_is_kept_is_bounded_and_what_is_left_out_is_said() {
     let text = report(&all, Style { columns: 120, rows: 5 });
     assert!(text.contains(" 4 996 more\n"), "{text}");
     assert_eq!(all.stacks.len(), 10_001);
-    assert_eq!(all.stacks.last().unwrap().frames, ["[other stacks]"]);
+    assert_eq!(all.stacks.last().unwrap().frames, ["[other stacks]".into()]);
+    assert!(
+        all.left_out.stacks > 0 && notes.contains("call stacks with the fewest faults are one row"),
+        "{notes}"
+    );
     let shares: f64 = all.stacks.iter().map(|by| by.part.share).sum();
     assert!((shares - 1.0).abs() < 1e-6, "{shares}");
     let page = html::html(&all).unwrap();

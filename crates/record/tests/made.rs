@@ -2,13 +2,13 @@
 
 mod parts;
 
-use faultless_record::file::{Chunk, Counted, End, Fault, Head, Reader, Usage, Writer};
+use faultless_record::file::{Chunk, Cost, Counted, End, Fault, Head, Reader, Usage, Writer};
 use faultless_record::summary::{self, Kind, Origin, TimeSource};
 use faultless_record::view::text::{Style, report};
-use faultless_record::view::{collapsed, diff, trace};
-use faultless_record::wire::{Records, count};
+use faultless_record::view::{collapsed, diff, html, trace};
+use faultless_record::wire::{Records, Source, count};
 use faultless_testkit::foreign::{cases, changed, changes};
-use parts::{ANONYMOUS, LIBRARY, Parts, counted, recorded, recording, sources};
+use parts::{ANONYMOUS, LIBRARY, MADE, Parts, counted, recorded, recording, sources};
 use proptest::prelude::*;
 
 #[test]
@@ -70,6 +70,68 @@ fn faults_are_counted_by_their_beginnings() {
     assert_eq!((failing.total, failing.exceptions), (2020, 2020), "half of those that began brought no page");
 }
 
+/// A recording of these records alone, of 1000 faults by the kernel's account and 400 that began.
+fn told(parts: &Parts) -> summary::Summary {
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    writer.head(&Head { period: 50, system_calls: true, sources: sources(), ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    let usage = Usage { user_s: 0.1, minor: 1000, ..Usage::default() };
+    writer.end(&End { begun: 400, minor: 400, usage: Some(usage), ..End::default() }).unwrap();
+    summary::read(&bytes[..]).unwrap()
+}
+
+/// The kernel records no more of a program that gets other rights: its end follows its beginning at once.
+#[test]
+fn faults_of_programs_with_other_rights_are_not_those_of_system_calls() {
+    let mut parts = Parts::default();
+    parts.program();
+    (0..8).for_each(|i| parts.fault(10, 1000, ANONYMOUS + i * 4096, Some((1000, 4096))));
+    parts.fork((1500, 1500), (10, 10));
+    let style = Style { columns: 200, rows: 5 };
+    let recorded = told(&parts);
+    assert_eq!((recorded.faults.in_calls, recorded.faults.not_recorded), (600, 0));
+    assert!(report(&recorded, style).contains("600 of them within system calls\n"));
+    parts.name(1500, 1500, "su", true);
+    parts.exit(1500);
+    let other = told(&parts);
+    assert_eq!((other.faults.in_calls, other.faults.not_recorded), (0, 600));
+    assert_eq!(other.faults.exceptions + other.faults.not_recorded, other.faults.total);
+    assert_eq!(other.advice.action, "unknown", "{}", other.advice.text);
+    let text = report(&other, style);
+    assert!(text.contains("600 of them in programs that were not recorded, or within"), "{text}");
+    assert!(other.notes.join("; ").contains("1 programs were not recorded"), "{:?}", other.notes);
+}
+
+#[test]
+fn names_that_are_not_there_are_told() {
+    let notes = |end| summary::read(&recorded(end)[..]).unwrap().notes.join("; ");
+    let large = notes(End { names_too_large: 2, ..End::default() });
+    assert!(large.contains("that 2 processes made") && large.contains("more than 64 MiB"), "{large}");
+    assert!(!notes(End::default()).contains("made at run time"));
+}
+
+/// A daemon goes on, and what it does then is not recorded. Where records were dropped, its end may be among them.
+#[test]
+fn processes_that_go_on_are_told() {
+    let mut parts = Parts::default();
+    parts.program();
+    parts.fork((1500, 1500), (10, 10));
+    parts.fork((1501, 1501), (10, 10));
+    let notes = |parts: &Parts| told(parts).notes.join("; ");
+    assert!(notes(&parts).contains("3 processes went on"), "{}", notes(&parts));
+    parts.exit(10);
+    parts.exit(1500);
+    assert!(notes(&parts).contains("1 processes went on"), "{}", notes(&parts));
+    parts.lost(1);
+    let lost = notes(&parts);
+    assert!(!lost.contains("went on") && lost.contains("whether all of them have ended, is not known"), "{lost}");
+    let mut over = Parts::default();
+    over.program();
+    over.exit(10);
+    assert!(!notes(&over).contains("went on"), "{}", notes(&over));
+}
+
 #[test]
 fn times_are_the_means_of_kinds() {
     let summary = summary::read(&recording()[..]).unwrap();
@@ -92,6 +154,42 @@ fn times_are_the_means_of_kinds() {
         trace::trace(&summary)["traceEvents"].as_array().unwrap().iter().filter(|e| e["ph"] == "X").count(),
         16
     );
+}
+
+/// A huge page takes far longer than a first touch: its time is its own, however few were timed, and is called so.
+#[test]
+fn the_time_of_few_huge_pages_is_theirs() {
+    let style = Style { columns: 200, rows: 5 };
+    let of = |huge: u64, small: u64| {
+        let mut parts = Parts::default();
+        parts.program();
+        for i in 0..huge {
+            parts.fault(10, 10_000, ANONYMOUS + (i << 21), Some((90_000 + i, 2 << 20)));
+        }
+        (0..small).for_each(|i| parts.fault(10, 10_000, ANONYMOUS + (6 << 20) + (i << 12), None));
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes).unwrap();
+        let cost = Some(Cost { fault_ns: 500.0, between_records_ns: 500.0 });
+        let head = Head { period: 50, system_calls: true, sources: sources(), cost, ..Head::default() };
+        writer.head(&head).unwrap();
+        writer.records(0, &parts.bytes, &[]).unwrap();
+        writer.end(&End { begun: 150, minor: 3, usage: Some(Usage::default()), ..End::default() }).unwrap();
+        let summary = summary::read(&bytes[..]).unwrap();
+        let notes = summary.notes.join("; ");
+        (summary.time.clone(), report(&summary, style), notes)
+    };
+    let (alone, text, notes) = of(3, 0);
+    assert_eq!((alone.source, alone.timed_huge, alone.per_fault_ns), (TimeSource::Timed, 3, Some(90_001.0)));
+    assert!(text.contains("3 of its faults were timed)") && !text.contains("a first touch here"), "{text}");
+    assert!(notes.contains("3 faults of huge pages were timed: the time of huge pages is their mean"), "{notes}");
+    assert!(!notes.contains("first touch on this machine"), "{notes}");
+    let (mixed, text, notes) = of(2, 1);
+    assert_eq!((mixed.source, mixed.timed_huge), (TimeSource::Machine, 2));
+    assert!(text.contains("huge pages: 2 of its faults were timed; others: a first touch here"), "{text}");
+    assert!(notes.contains("first touch on this machine, but for huge pages"), "{notes}");
+    let (none, text, notes) = of(0, 2);
+    assert_eq!((none.source, none.timed_huge, none.per_fault_ns), (TimeSource::Machine, 0, Some(500.0)));
+    assert!(text.contains("; the cost of a first touch here)") && !notes.contains("huge"), "{text} {notes}");
 }
 
 /// The time of faults and the program's own are two estimates: their quotient is never more than there can be.
@@ -149,6 +247,49 @@ fn what_faultless_did_is_told_if_it_is_known() {
     let lost = of(Some(&Counted { lost: true, unreadable: vec!["7: ends".into()], ..counted() }));
     let notes = lost.notes.join("; ");
     assert!(notes.contains("could not leave its counters") && notes.contains("missing: 7: ends"), "{notes}");
+}
+
+/// Functions with long names, of which each stack has many: names are made once, and forms that name the functions of each
+/// stack have as many as there is room for.
+#[test]
+fn stacks_of_long_names_are_bounded() {
+    const STACKS: u64 = 300;
+    let mut parts = Parts { is_without_memory: true, ..Parts::default() };
+    parts.program();
+    for way in 0..STACKS {
+        // The number of the stack, in functions of two kinds.
+        let stack: Vec<_> = (0..30).map(|bit| MADE + bit * 0x10 + (way >> bit & 1) * 8 + 1).collect();
+        parts.touch(10, ANONYMOUS + way * 4096, &stack, false);
+    }
+    let names: String = (0..60).map(|i| format!("{:x} 8 f{i}_{}\n", MADE + i * 8, "x".repeat(4000))).collect();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes).unwrap();
+    let sources: Vec<_> = sources().into_iter().map(|source| Source { memory: false, ..source }).collect();
+    writer.head(&Head { period: 50, sources, ..Head::default() }).unwrap();
+    writer.records(0, &parts.bytes, &[]).unwrap();
+    writer.names(10, names.as_bytes()).unwrap();
+    writer.end(&End { begun: STACKS * 50, ..End::default() }).unwrap();
+    let summary = summary::read(&bytes[..]).unwrap();
+    assert_eq!(summary.stacks.len() as u64, STACKS);
+    let mut shared: Vec<_> = summary.stacks.iter().flat_map(|by| &by.frames).map(|name| name.as_ptr()).collect();
+    shared.sort();
+    shared.dedup();
+    assert!(shared.len() <= 60, "{} names", shared.len());
+    let text = serde_json::to_string(&summary).unwrap();
+    assert!(text.len() < 40 << 20, "{}", text.len());
+    let back: summary::Summary = serde_json::from_str(&text).unwrap();
+    let others = back.stacks.last().unwrap();
+    assert_eq!((others.frames.len(), &*others.frames[0]), (1, "[other stacks]"));
+    assert_eq!(back.stacks.len() as u64 - 1 + summary.left_out.stacks, STACKS);
+    assert_eq!(others.part.samples, summary.left_out.stacks);
+    assert_eq!(back.stacks.iter().map(|by| by.part.faults).sum::<u64>(), STACKS * 50);
+    let note = format!("{} call stacks with the fewest faults are one row", summary.left_out.stacks);
+    assert!(summary.notes.join("; ").contains(&note), "{:?}", summary.notes);
+    let lines = collapsed::collapsed(&summary);
+    assert_eq!(lines.lines().count(), back.stacks.len());
+    // A page has its names once.
+    let page = html::html(&summary).unwrap();
+    assert!(page.len() < 4 << 20 && !page.contains("[other stacks]"), "{}", page.len());
 }
 
 #[test]

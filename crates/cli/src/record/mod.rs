@@ -98,29 +98,21 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
 /// The thread that takes records; or, where there are none, what is written at the end.
 enum Way {
     Sampled(Collecting),
-    Counted(Writer<BufWriter<File>>),
+    Counted(Box<Head>, Writer<BufWriter<File>>),
 }
 
 impl Way {
-    fn new(
-        recorder: Option<Recorder>,
-        mut head: Head,
-        mut writer: Writer<BufWriter<File>>,
-    ) -> std::io::Result<Self> {
-        if let Some(recorder) = &recorder {
-            recorder.describe(&mut head);
-        }
-        writer.head(&head)?;
-        Ok(match recorder {
-            Some(recorder) => Self::Sampled(recorder.collect(writer, None)?),
-            None => Self::Counted(writer),
-        })
+    fn new(recorder: Option<Recorder>, mut head: Head, writer: Writer<BufWriter<File>>) -> std::io::Result<Self> {
+        let Some(recorder) = recorder else { return Ok(Self::Counted(Box::new(head), writer)) };
+        recorder.describe(&mut head);
+        Ok(Self::Sampled(recorder.collect(writer, None, move |writer| writer.head(&head))?))
     }
 
     fn finish(self, end: Last, counted: Option<&Counted>) -> std::io::Result<Last> {
         match self {
             Self::Sampled(collecting) => collecting.finish(end, counted),
-            Self::Counted(mut writer) => {
+            Self::Counted(head, mut writer) => {
+                writer.head(&head)?;
                 counted.map_or(Ok(()), |counted| writer.counted(counted))?;
                 writer.end(&end)?;
                 Ok(end)
@@ -166,6 +158,9 @@ fn program(args: Args) -> Result<End> {
     let mut head = collect::head();
     head.program.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     head.program.covered = args.run;
+    let program = run::program::inspect(&args.program[0], std::env::var_os("PATH").as_deref());
+    head.program.not_covered =
+        program.filter(|program| program.kind.is_plain()).map(|program| program.to_string());
     head.cost = collect::cost(args.options());
     let inherited = Inherited::read();
     // Events go from this thread to the program that it starts, and count from its exec on.
@@ -182,6 +177,8 @@ fn program(args: Args) -> Result<End> {
     let way = target.begin().and_then(|writer| Way::new(recorder.ok(), head, writer));
     let fold = || dir.iter().flatten().for_each(Dir::fold);
     let outcome = running.wait(fold).context("lost sight of the program")?;
+    // A pipe that nobody reads is waited for until a signal comes.
+    inherited.release();
     let counted = dir.as_ref().map(collect::counted);
     let usage = Usage {
         user_s: outcome.usage.user.as_secs_f64(),

@@ -1,14 +1,15 @@
 //! Recording a process that runs already.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use faultless_record::collect::{self, Recorder, Running};
-use faultless_record::file::End as Last;
+use faultless_record::file::{End as Last, Writer};
 use faultless_record::sys::now;
 
 use super::{Args, LOOK, Target, fail, said};
-use crate::run::complain;
+use crate::run::{complain, program};
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
 /// Records until the process ends, or a signal ends this command.
@@ -81,15 +82,18 @@ fn process(asked: u32, args: &Args) -> Result<()> {
     let words = words.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     head.program.command = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     head.program.pid = Some(pid);
+    let file = PathBuf::from(format!("/proc/{pid}/exe"));
+    let kind = program::kind(&file);
+    let name = || std::fs::read_link(&file).unwrap_or_default().display().to_string();
+    head.program.not_covered = kind.is_plain().then(|| format!("{} {kind}", name()));
     head.cost = collect::cost(args.options());
     let recorder = Recorder::threads(&tids, args.options());
     let recorder = recorder.map_err(|refused| NotAllowed(format!("process {pid}: {refused}")))?;
     let shown = || format!("cannot write {}", args.output.display());
-    let mut writer = Target::open(&args.output)?.begin().with_context(shown)?;
+    let writer = Target::open(&args.output)?.begin().with_context(shown)?;
     head.begin();
     let start = head.start_ns;
     recorder.describe(&mut head);
-    writer.head(&head).with_context(shown)?;
     // Mappings that are made while this is read are told by the kernel too.
     recorder.enable().context("perf events")?;
     let names: String = tids
@@ -97,12 +101,15 @@ fn process(asked: u32, args: &Args) -> Result<()> {
         .filter_map(|tid| Some((tid, std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?)))
         .map(|(tid, name)| format!("{tid} {}\n", in_line(&name)))
         .collect();
-    writer.threads(pid, names.as_bytes()).with_context(shown)?;
     // A thread that has ended has none.
     let maps = tids.iter().filter_map(|tid| std::fs::read(format!("/proc/{pid}/task/{tid}/maps")).ok());
     let maps = maps.into_iter().find(|maps| !maps.is_empty()).unwrap_or_default();
-    writer.maps(pid, &maps).with_context(shown)?;
-    let collecting = recorder.collect(writer, Running::of(pid)).context("no thread")?;
+    let begin = move |writer: &mut Writer<_>| {
+        writer.head(&head)?;
+        writer.threads(pid, names.as_bytes())?;
+        writer.maps(pid, &maps)
+    };
+    let collecting = recorder.collect(writer, Running::of(pid), begin).context("no thread")?;
     if !args.quiet {
         if pid != asked {
             complain(&format!("{asked} is a thread of process {pid}"));
@@ -110,6 +117,8 @@ fn process(asked: u32, args: &Args) -> Result<()> {
         complain(&format!("recording process {pid} until it ends, or until Ctrl-C"));
     }
     while runs(pid) && !collecting.has_failed() && !signals::wait(LOOK) {}
+    // The next one ends this command, also while it waits for the reader of a pipe.
+    signals::release();
     let status = if runs(pid) { "recording stopped" } else { "the process's end" };
     let last = Last { wall_ns: now().saturating_sub(start), status: status.into(), ..Last::default() };
     let end = collecting.finish(last, None).with_context(shown)?;

@@ -37,6 +37,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether a program of this kind runs plain under faultless, as far as can be told before it runs.
+    pub fn is_plain(&self) -> bool {
+        !matches!(self, Self::Dynamic | Self::Unknown)
+    }
+
     /// Whether this is why nothing was served. `loaded`: the library was seen in the program.
     pub fn explains(&self, loaded: bool) -> bool {
         match self {

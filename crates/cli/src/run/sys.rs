@@ -46,6 +46,14 @@ impl Inherited {
         }
     }
 
+    /// Takes its mask up once the program has ended. Signals that wait until then were the program's too, and are
+    /// dropped; each that comes later acts on this process.
+    pub fn release(self) {
+        while next_signal(Duration::ZERO).is_some() {}
+        // SAFETY: a valid set.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.mask, null_mut()) };
+    }
+
     /// Takes this state up: just before a program does. Of the standard files, `files` are as they were.
     pub fn restore(self, files: impl Iterator<Item = i32>) {
         // SAFETY: only calls that are allowed between fork and exec, on valid arguments.

@@ -44,3 +44,10 @@ pub fn wait(time: Duration) -> bool {
     // SAFETY: a valid set and a valid time; nothing is to be told about the signal.
     unsafe { libc::sigtimedwait(&ends(), null_mut(), &time) > 0 }
 }
+
+/// From now on they act again, but for those that wait already.
+pub fn release() {
+    while wait(Duration::ZERO) {}
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &ends(), null_mut()) };
+}

@@ -115,14 +115,24 @@ pub struct Recorder {
     cpus: Vec<Cpu>,
     options: Options,
     sampling: Sampling,
+    /// From when on files are written by what is recorded: from before it begins.
+    since: SystemTime,
+}
+
+/// The text of a file of the kernel's; empty where there is none. An error: this process has no descriptor for it.
+fn kernel_text(path: &str) -> io::Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
+        text => Ok(text.unwrap_or_default()),
+    }
 }
 
 /// CPUs that are online: from the kernel's list of ranges, or where there is no /sys from its description of each.
 /// None: they are not known.
-fn online() -> Vec<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+fn online() -> io::Result<Vec<usize>> {
+    let text = kernel_text("/sys/devices/system/cpu/online")?;
     let cpus: Vec<_> = text.trim().split(',').filter_map(range).flatten().collect();
-    if cpus.is_empty() { described(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) } else { cpus }
+    if cpus.is_empty() { Ok(described(&kernel_text("/proc/cpuinfo")?)) } else { Ok(cpus) }
 }
 
 /// CPUs in the text of `/proc/cpuinfo`.
@@ -171,7 +181,7 @@ impl Recorder {
 
     fn open_with(whose: &[Whose], options: Options, sampling: Sampling) -> io::Result<Self> {
         let mut cpus = Vec::new();
-        let online = online();
+        let online = online()?;
         if online.is_empty() {
             // The faults of some would be missing, unseen.
             return Err(io::Error::other("which processors there are is not known: /sys and /proc do not say it"));
@@ -184,7 +194,7 @@ impl Recorder {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { cpus, options, sampling })
+        Ok(Self { cpus, options, sampling, since: sys::file_time() })
     }
 
     /// Fills in what the events say of a recording.
@@ -226,9 +236,14 @@ impl Recorder {
         self.events().try_for_each(|(_, event)| event.disable())
     }
 
-    /// Begins to write, in a thread. `running`: the process, if it runs already.
-    pub fn collect(self, mut writer: Writer<BufWriter<File>>, running: Option<Running>) -> io::Result<Collecting> {
-        let since = SystemTime::now();
+    /// Begins to write, in a thread: first what `begin` writes. So this thread waits for no reader of a pipe. `running`:
+    /// the process, if it runs already.
+    pub fn collect(
+        self,
+        mut writer: Writer<BufWriter<File>>,
+        running: Option<Running>,
+        begin: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Collecting> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         // Its end wakes the thread.
@@ -236,11 +251,12 @@ impl Recorder {
         let work = move || {
             let mut recorder = self;
             let mut dropped = 0;
-            let failed = recorder.run(&mut writer, &told, &end, &mut dropped).err();
+            let run = begin(&mut writer).and_then(|()| recorder.run(&mut writer, &told, &end, &mut dropped));
+            let failed = run.err();
             Finished { recorder, writer, dropped, failed }
         };
         let thread = thread::Builder::new().name("record".into()).spawn(work)?;
-        Ok(Collecting { stop, wake, thread, since, running })
+        Ok(Collecting { stop, wake, thread, running })
     }
 
     fn run(
@@ -380,7 +396,6 @@ pub struct Collecting {
     stop: Arc<AtomicBool>,
     wake: PipeWriter,
     thread: JoinHandle<Finished>,
-    since: SystemTime,
     running: Option<Running>,
 }
 
@@ -401,7 +416,9 @@ impl Collecting {
         end.dropped = finished.dropped;
         let limit = finished.recorder.options.limit;
         end.failed = finished.failed.as_ref().map(ToString::to_string);
-        for (pid, text) in names::written_since(self.since, self.running) {
+        let (found, too_large) = names::written_since(finished.recorder.since, self.running);
+        end.names_too_large = too_large;
+        for (pid, text) in found {
             // Without room for its names, functions of a process have their addresses.
             let bytes = CHUNK_HEAD + text.len() as u64;
             if finished.writer.written().saturating_add(bytes) <= limit {
@@ -430,7 +447,7 @@ pub fn head() -> Head {
     Head {
         machine: Machine {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            cpus: online().len(),
+            cpus: online().map_or(0, |cpus| cpus.len()),
             huge_pages: chosen.unwrap_or("never").to_owned(),
         },
         memory: memory.unwrap_or(0).saturating_mul(1024),
@@ -457,7 +474,7 @@ mod tests {
         assert_eq!(described(text), [0, 3]);
         assert!(described("").is_empty());
         let by_proc = described(&std::fs::read_to_string("/proc/cpuinfo").unwrap());
-        assert_eq!(by_proc, online());
+        assert_eq!(by_proc, online().unwrap());
     }
 
     #[test]

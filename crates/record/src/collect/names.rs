@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// Where they are.
@@ -44,11 +45,16 @@ fn age(stat: &str, uptime: &str) -> Option<Duration> {
     Duration::try_from_secs_f64((uptime - start / TICKS).max(0.0) + 1.0).ok()
 }
 
-/// Those that this user's processes have written since then, and that of `running`: their process and their text.
-pub fn written_since(time: SystemTime, running: Option<Running>) -> Vec<(u32, Vec<u8>)> {
-    let mut rest = MOST;
+/// Those that this user's processes have written since then, and that of `running`: their process and their text. The
+/// number is that of those for which there is no room.
+pub fn written_since(time: SystemTime, running: Option<Running>) -> (Vec<(u32, Vec<u8>)>, u64) {
+    written_in(Path::new(PLACE), time, running)
+}
+
+fn written_in(place: &Path, time: SystemTime, running: Option<Running>) -> (Vec<(u32, Vec<u8>)>, u64) {
+    let (mut rest, mut too_large) = (MOST, 0);
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(PLACE).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(process) else { continue };
         // Others could put a link, a pipe or false names there.
@@ -60,7 +66,11 @@ pub fn written_since(time: SystemTime, running: Option<Running>) -> Vec<(u32, Ve
             let is_ours = data.uid() == crate::sys::user() && modified >= time;
             is_ours || running.is_some_and(|running| running.has_written(pid, data.uid(), modified))
         });
-        if !data.is_file() || !is_wanted || data.len() > rest {
+        if !data.is_file() || !is_wanted {
+            continue;
+        }
+        if data.len() > rest {
+            too_large += 1;
             continue;
         }
         let mut text = Vec::new();
@@ -70,7 +80,7 @@ pub fn written_since(time: SystemTime, running: Option<Running>) -> Vec<(u32, Ve
         }
     }
     found.sort();
-    found
+    (found, too_large)
 }
 
 /// The process in the name of such a file.
@@ -91,6 +101,26 @@ mod tests {
             assert_eq!(age(stat, uptime), None);
         }
         assert!(Running::of(std::process::id()).is_some() && Running::of(u32::MAX).is_none());
+    }
+
+    /// A file may be written as soon as the recording begins, and its time comes from another clock.
+    #[test]
+    fn what_is_written_at_once_counts_and_what_is_too_large_is_told() {
+        let dir = std::env::temp_dir().join(format!("faultless-names-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        for pid in 0..200 {
+            let since = crate::sys::file_time();
+            let name = dir.join(format!("perf-{pid}.map"));
+            std::fs::write(&name, "x").unwrap();
+            assert_eq!(written_in(&dir, since, None), (vec![(pid, vec![b'x'])], 0));
+            std::fs::remove_file(name).unwrap();
+        }
+        let large = std::fs::File::create(dir.join("perf-7.map")).unwrap();
+        large.set_len(MOST + 1).unwrap();
+        std::fs::write(dir.join("perf-8.map"), "y").unwrap();
+        let found = written_in(&dir, SystemTime::UNIX_EPOCH, None);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, (vec![(8, vec![b'y'])], 1));
     }
 
     #[test]

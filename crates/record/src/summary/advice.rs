@@ -21,6 +21,11 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
     let waits = summary.time.total_s.is_some_and(|total| total > 0.0 && waiting.sum::<f64>() >= MOST * total);
     let part = if waits { of_wall } else { of_cpu.or(of_wall) };
     let told = |action: &str, text: &str| Advice { action: action.into(), text: text.into() };
+    if summary.faults.not_recorded as f64 >= MOST * summary.faults.total.max(1) as f64 {
+        let text =
+            "Most faults may be of programs that were not recorded, because of their rights: see the notes.";
+        return told("unknown", text);
+    }
     let Some(part) = part else {
         let text = match summary.faults.source {
             Origin::None => "Nothing was counted: see the notes.",
@@ -56,17 +61,28 @@ pub fn advice(summary: &Summary, system_calls: bool) -> Advice {
         |faults: u64| if faults == 0 { 0.0 } else { faults as f64 * 100.0 / summary.faults.exceptions as f64 };
     let (least, most) = served.map_or((0.0, 0.0), |of| (part(of.least), part(of.most.saturating_sub(of.in_heap))));
     if new >= MOST && most >= SERVED {
-        let range = if least.round() == most.round() { String::new() } else { format!("{least:.0} to ") };
+        let served = match (least.round(), most.round()) {
+            (0.0, most) => format!("it may serve the memory of up to {most:.0} %"),
+            (least, most) if least == most => format!("it serves the memory of {most:.0} %"),
+            (least, most) => format!("it serves the memory of {least:.0} to {most:.0} %"),
+        };
         let text = format!(
-            "Run it under faultless: it serves the memory of {range}{most:.0} % of its faults, which take \
+            "Run it under faultless: {served} of its faults, which take \
              {taken} of its time. Measure with `faultless run --compare 10 -- …`.{}",
             huge(&summary.recording.machine.huge_pages)
         );
         return told("run", &text);
     }
+    if let Some(why) = summary.recording.program.not_covered.as_ref().filter(|_| new >= MOST) {
+        let text = format!(
+            "Most faults are of new memory, and faultless does not cover this program: {why}. Huge pages may help: \
+             transparent_hugepage/enabled at always, or madvise by the program."
+        );
+        return told("huge_pages", &text);
+    }
     if new >= MOST {
-        let text = "Most faults are of new memory that faultless does not serve: the C library's heap, or small \
-                    mappings. With GLIBC_TUNABLES=glibc.malloc.hugetlb=1 the C library asks for huge pages there.";
+        let text = "Most faults are of new memory that faultless does not serve: the C library's heap, small \
+                    mappings, or programs that it does not cover. With GLIBC_TUNABLES=glibc.malloc.hugetlb=1 the C library asks for huge pages there.";
         return told("huge_pages", text);
     }
     let text = if of(&|kind| kind == Kind::Copy) >= MOST {
@@ -115,11 +131,17 @@ mod tests {
         assert_eq!(action(Some(0.2), &new, |_| ()), "run");
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable[0].most = 10), "huge_pages");
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable.clear()), "huge_pages");
+        let is_static = |summary: &mut Summary| {
+            summary.recording.program.not_covered = Some("x is statically linked".into());
+            summary.avoidable[0] = Avoidable { least: 0, most: 0, ..summary.avoidable[0].clone() };
+        };
+        assert_eq!(action(Some(0.2), &new, is_static), "huge_pages");
         assert_eq!(action(Some(0.2), &new, |summary| summary.avoidable[0].in_heap = 60), "huge_pages");
         assert_eq!(action(Some(0.01), &new, |_| ()), "nothing");
         assert_eq!(action(None, &new, |_| ()), "unknown");
         assert_eq!(action(Some(0.2), &new, |summary| summary.recording.program.covered = true), "nothing");
         assert_eq!(action(Some(0.2), &new, |summary| summary.faults.in_calls = 60), "unknown");
+        assert_eq!(action(Some(0.01), &new, |summary| summary.faults.not_recorded = 60), "unknown");
         assert_eq!(action(Some(0.2), &[(Kind::Input, 0.6), (Kind::File, 0.4)], |_| ()), "memory");
         let waits = |summary: &mut Summary| {
             (summary.time.total_s, summary.time.of_wall) = (Some(1.0), Some(0.8));

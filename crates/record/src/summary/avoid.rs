@@ -51,9 +51,10 @@ impl Way {
     pub fn how(self) -> &'static str {
         match self {
             Self::Faultless => {
-                "first touches of anonymous memory that was asked for in pieces of 2 MiB and more, in whole ranges of \
-                 2 MiB but for one in 512; at most with all in pieces from 256 KiB on, which it serves if they are \
-                 blocks of malloc, and with the heap, where such blocks may lie"
+                "first touches of anonymous memory that was asked for in pieces of 2 MiB and more, with its rights \
+                 from the first, in whole ranges of 2 MiB but for one in 512, unless the program forbids huge pages, \
+                 maps memory that grows down, or maps it without the C library; at most with all in pieces from \
+                 256 KiB on, which it serves if they are blocks of malloc, and with the heap, where such blocks may lie"
             }
             Self::HugePages => {
                 "transparent_hugepage/enabled; first touches in ranges of 2 MiB that are whole in their mapping, but \
@@ -127,13 +128,24 @@ fn is_whole(area: &Area, address: u64, range: u64) -> bool {
     start >= area.start && end.is_some_and(|end| end <= area.start.saturating_add(area.bytes))
 }
 
+/// Whether faultless may serve such memory: of no file, of small pages, and without code.
+fn may_be_served(area: &Area) -> bool {
+    area.flags & libc::MAP_HUGETLB as u32 == 0 && !area.is_code() && !area.name.starts_with("/dev/zero")
+}
+
+/// Whether it serves that if the C library's `mmap` has mapped it: with its rights from the first, anywhere.
+fn is_served_if_mapped(area: &Area) -> bool {
+    const MAP_32BIT: u64 = 4 << 30;
+    !area.was_closed && area.start >= MAP_32BIT && area.flags & libc::MAP_LOCKED as u32 == 0
+}
+
 fn default(knob: Knob) -> u64 {
     knob.default().unwrap_or(u64::MAX)
 }
 
 impl Avoid {
-    /// A fault.
-    pub fn add(&mut self, begin: &Sample, kind: Kind, class: Class, area: Option<&Area>) {
+    /// A fault. `is_covered`: whether faultless is in such a process.
+    pub fn add(&mut self, begin: &Sample, kind: Kind, class: Class, area: Option<&Area>, is_covered: bool) {
         let thread = (begin.pid, begin.tid);
         let is_new = matches!(kind, Kind::FirstTouch | Kind::Huge);
         let Some(area) = area.filter(|_| is_new && matches!(class, Class::Anonymous | Class::Heap)) else {
@@ -158,8 +170,9 @@ impl Avoid {
         };
         // A mapping may be of pieces that were asked for one after the other: then the smallest counts.
         let is_served = area.piece >= default(Knob::MmapThreshold) && kind == Kind::FirstTouch;
-        let is_sure = is_served && class == Class::Anonymous && is_whole(area, address, SLOT);
-        let may_be = area.bytes >= default(Knob::MallocThreshold);
+        let may_be = is_covered && area.bytes >= default(Knob::MallocThreshold) && may_be_served(area);
+        let is_sure = may_be && is_served && class == Class::Anonymous && is_served_if_mapped(area);
+        let is_sure = is_sure && is_whole(area, address, SLOT);
         add(Way::Faultless, if is_sure { faults } else { 0 }, if may_be { faults } else { 0 });
         if class == Class::Anonymous {
             add(Way::Populate, 0, faults);
@@ -211,6 +224,7 @@ mod tests {
             bytes,
             since: 0,
             piece,
+            was_closed: false,
             offset: 0,
             inode: 0,
             flags: 2,
@@ -220,6 +234,16 @@ mod tests {
     }
 
     fn ranges(area: &Area, class: Class, kind: Kind, pages: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
+        ranges_in(area, class, kind, pages, true)
+    }
+
+    fn ranges_in(
+        area: &Area,
+        class: Class,
+        kind: Kind,
+        pages: impl Iterator<Item = u64>,
+        is_covered: bool,
+    ) -> Vec<(u64, u64)> {
         let mut avoid = Avoid::default();
         let mut faults = 0;
         for page in pages {
@@ -229,14 +253,14 @@ mod tests {
                 pid: 1,
                 tid: 1,
                 time: 0,
-                address: START + page * PAGE + 5,
+                address: area.start + page * PAGE + 5,
                 period: 64,
                 stack: Vec::new(),
                 memory: Vec::new(),
                 page: 0,
             };
             faults += 64;
-            avoid.add(&sample, kind, class, Some(area));
+            avoid.add(&sample, kind, class, Some(area), is_covered);
         }
         let scale = Scale { faults, sampled: faults, costs: None };
         let always =
@@ -268,6 +292,28 @@ mod tests {
         assert_eq!(of(&large, Class::Heap, first)[0], (0, 10240), "it may have blocks of any size");
         assert_eq!(of(&large, Class::Anonymous, Kind::Huge)[..2], [(0, 10240), (0, 0)]);
         assert_eq!(of(&large, Class::Anonymous, Kind::Copy), [(0, 0); 4]);
+    }
+
+    /// What the library leaves to the kernel, as far as the records say it.
+    #[test]
+    fn what_is_not_served_is_not_avoided() {
+        let large = || area(64 << 20, 64 << 20);
+        let of = |area: &Area, is_covered| {
+            ranges_in(area, Class::Anonymous, Kind::FirstTouch, (0..160).map(|i| i * 64), is_covered)[0]
+        };
+        assert_eq!((of(&large(), true), of(&large(), false)), ((10220, 10240), (0, 0)));
+        let maybe = [
+            Area { was_closed: true, ..large() },
+            Area { start: 0x4000_0000, ..large() },
+            Area { flags: large().flags | libc::MAP_LOCKED as u32, ..large() },
+        ];
+        maybe.iter().for_each(|area| assert_eq!(of(area, true), (0, 10240), "{area:?}"));
+        let never = [
+            Area { access: 7, ..large() },
+            Area { flags: large().flags | libc::MAP_HUGETLB as u32, ..large() },
+            Area { name: "/dev/zero".into(), ..large() },
+        ];
+        never.iter().for_each(|area| assert_eq!(of(area, true), (0, 0), "{area:?}"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::tables::{Finished, Tables};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
 use super::{
     ByKind, ByProcess, ByThread, Faults, LeftOut, Origin, Recording, Sampled, Summary, Time, TimeSource, Timeline,
-    VERSION, advice,
+    VERSION, advice, bounded,
 };
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
 use crate::map::HashMap;
@@ -28,7 +28,7 @@ use crate::wire::{Record, Sample, Told};
 /// Steps of the time line.
 const STEPS: usize = 100;
 /// Timed faults of a kind from which their mean is given, and of all kinds together.
-const ENOUGH: usize = 10;
+pub const ENOUGH: usize = 10;
 /// One fault in this many is little.
 const MANY: u64 = 50;
 /// Single faults that are kept.
@@ -76,6 +76,10 @@ pub struct Builder {
     /// Faults by time since the beginning, in steps of this many nanoseconds; doubled when there are too many.
     line: (u64, Vec<u64>),
     allocators: HashMap<u32, Option<&'static str>>,
+    /// The process that runs the program, if that cannot be covered.
+    plain: Option<u32>,
+    /// Whether a program has begun.
+    has_begun: bool,
     samples: Vec<(Sampled, usize)>,
     /// One fault in this many is kept, and how many there were.
     kept: (u64, u64),
@@ -87,6 +91,7 @@ pub struct Builder {
 impl Builder {
     pub fn new(head: Head) -> Self {
         let began = (head.start_ns, head.began_ns());
+        let plain = head.program.pid.filter(|_| head.program.not_covered.is_some());
         Self {
             head,
             end: None,
@@ -102,6 +107,8 @@ impl Builder {
             threads: HashMap::default(),
             line: (1_000_000, Vec::new()),
             allocators: HashMap::default(),
+            plain,
+            has_begun: false,
             samples: Vec::new(),
             kept: (1, 0),
             lost: 0,
@@ -158,6 +165,12 @@ impl Builder {
             }
             Told::Name { pid, tid, name, exec } => {
                 self.allocators.remove(&pid);
+                if exec {
+                    let is_first = self.plain.is_none() && self.head.program.pid.is_none() && !self.has_begun;
+                    let is_plain = is_first && self.head.program.not_covered.is_some();
+                    self.plain = if is_plain { Some(pid) } else { self.plain.filter(|plain| *plain != pid) };
+                    self.has_begun = true;
+                }
                 self.space.name(pid, tid, &name, exec);
             }
             Told::Fork { pid, tid, parent, parent_tid } => {
@@ -197,8 +210,11 @@ impl Builder {
             }
         }
         let allocators = &mut self.allocators;
-        let allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
-        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref));
+        let mut allocator = || *allocators.entry(pid).or_insert_with(|| place::allocator(process));
+        // One without an allocator that can be seen has its own C library, or none. What is known of the program itself
+        // holds until it runs another one.
+        let is_plain = self.plain == Some(pid) || allocator().is_none();
+        self.avoid.add(&begin, kind, class, area.map(Rc::as_ref), !is_plain);
         self.tables.area((pid, class, kind), area, faults, allocator);
         add(&mut self.processes, pid, &process.name, "[other processes]", (kind, faults));
         add(&mut self.threads, (pid, tid), self.space.thread(pid, tid), "[other threads]", (kind, faults));
@@ -267,18 +283,18 @@ impl Builder {
             self.processes,
             MOST_ROWS,
             |of| &of.1,
-            |pid| *pid,
+            u32::cmp,
             |pid, (name, weight)| ByProcess { pid, name, part: scale.part(&weight) },
         );
         let (threads, threads_left_out) = rows(
             self.threads,
             MOST_ROWS,
             |of| &of.1,
-            |ids| *ids,
+            |a, b| a.cmp(b),
             |(pid, tid), (name, weight)| ByThread { pid, tid, name, part: scale.part(&weight) },
         );
         let has_python = self.symbols.has_python();
-        let Finished { mappings, functions, stacks, named, left_out } =
+        let Finished { mappings, functions, stacks, named, left_out, stacks_left_out } =
             self.tables.finish(&scale, &mut self.symbols);
         let (step, line) = self.line;
         let timeline = Timeline {
@@ -317,13 +333,14 @@ impl Builder {
             processes,
             threads,
             functions,
-            stacks,
             left_out: LeftOut {
                 mappings: left_out.0,
                 processes: processes_left_out,
                 threads: threads_left_out,
                 functions: left_out.1,
+                stacks: stacks_left_out + (stacks.len() - bounded(&stacks).0.len()) as u64,
             },
+            stacks,
             timeline,
             avoidable: self.avoid.finish(&scale, &self.head),
             served: known.map(Served::new),
@@ -333,6 +350,10 @@ impl Builder {
         };
         summary.notes = super::notes::notes(&summary, &self.head, &end, wrong);
         summary.notes.extend(self.counted.iter().flat_map(super::notes::of_counters));
+        // What is known of processes without records of their ends is not known where records were dropped.
+        let is_over = end.usage.is_some() || self.head.program.pid.is_some_and(|pid| self.space.has_ended(pid));
+        let running = if is_over && summary.recording.lost == 0 { self.space.running() } else { 0 };
+        summary.notes.extend(super::notes::of_processes(&summary, self.space.unseen, running));
         if self.head.python && !has_python {
             summary.notes.push(NO_PYTHON.into());
         }
@@ -351,7 +372,7 @@ impl Builder {
             let exceptions = self.kinds.faults().max(self.major);
             let source = if exceptions == 0 { Origin::None } else { Origin::Samples };
             let (major, minor) = (self.major, exceptions - self.major);
-            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, source };
+            return Faults { total: exceptions, minor, major, exceptions, in_calls: 0, not_recorded: 0, source };
         };
         let usage = end.usage.unwrap_or_default();
         let waited = usage.minor.saturating_add(usage.major);
@@ -376,7 +397,9 @@ impl Builder {
             (true, Some(_)) => Origin::Getrusage,
             (true, None) => Origin::None,
         };
-        Faults { total, minor, major, exceptions, in_calls: total.saturating_sub(exceptions), source }
+        let rest = total.saturating_sub(exceptions);
+        let (in_calls, not_recorded) = if self.space.unseen == 0 { (rest, 0) } else { (0, rest) };
+        Faults { total, minor, major, exceptions, in_calls, not_recorded, source }
     }
 
     /// Faults of processes that the program did not wait for.
@@ -394,14 +417,19 @@ impl Builder {
         let mut all: Vec<_> = self.times.values().flatten().copied().collect();
         let timed = all.len();
         let machine = (cost.fault_ns > 0.0).then_some(cost.fault_ns);
+        let timed_huge = self.times.get(&Kind::Huge).map_or(0, Vec::len);
+        let is_huge_alone = timed_huge > 0 && self.kinds.by_kind().all(|(kind, _)| kind == Kind::Huge);
         let (source, mean) = match machine {
-            _ if timed >= ENOUGH => (TimeSource::Timed, Some((usual(&mut all) + extra).max(least))),
+            _ if timed >= ENOUGH || is_huge_alone => {
+                (TimeSource::Timed, Some((usual(&mut all) + extra).max(least)))
+            }
             Some(ns) => (TimeSource::Machine, Some(ns)),
             None => (TimeSource::None, None),
         };
         // A fault is known to be a huge page only by its end, and then it takes far longer than any other.
         let is_enough = |kind, timed| timed >= ENOUGH || (kind == Kind::Huge && timed > 0);
-        let mut result = Time { source, timed: timed as u64, machine_fault_ns: machine, ..Time::default() };
+        let (timed, timed_huge) = (timed as u64, timed_huge as u64);
+        let mut result = Time { source, timed, timed_huge, machine_fault_ns: machine, ..Time::default() };
         let Some(mean) = mean.filter(|_| self.kinds.faults() > 0) else { return (result, None) };
         let costs: BTreeMap<_, _> = self
             .kinds

@@ -22,7 +22,9 @@ mod served;
 mod tables;
 mod weight;
 
-use serde::{Deserialize, Serialize};
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::file::{Machine, Program};
 
@@ -56,7 +58,8 @@ pub struct Summary {
     pub threads: Vec<ByThread>,
     /// By the function that touched the memory.
     pub functions: Vec<ByFunction>,
-    /// By call stack.
+    /// By call stack. The JSON has as many as [`bounded`] gives.
+    #[serde(serialize_with = "in_bounds")]
     pub stacks: Vec<ByStack>,
     /// Rows that these tables have no room for.
     pub left_out: LeftOut,
@@ -90,6 +93,8 @@ pub struct LeftOut {
     pub threads: u64,
     /// Of functions.
     pub functions: u64,
+    /// Of call stacks, in forms that name the functions of each: they are one row there.
+    pub stacks: u64,
 }
 
 /// A fault that was recorded.
@@ -110,7 +115,7 @@ pub struct Sampled {
     /// How many faults it stands for.
     pub period: u64,
     /// The function that touched it.
-    pub function: std::rc::Rc<str>,
+    pub function: Rc<str>,
 }
 
 /// What was recorded.
@@ -130,9 +135,9 @@ pub struct Recording {
     pub cpu_s: Option<f64>,
     /// Bytes of memory that its largest process had at once; none: not known.
     pub peak_bytes: Option<u64>,
-    /// Processes that there were.
+    /// Processes that there were, as far as records tell.
     pub processes: u64,
-    /// Threads that there were.
+    /// Threads that there were, as far as records tell.
     pub threads: u64,
     /// One fault in this many has a record.
     pub period: u64,
@@ -162,6 +167,9 @@ pub struct Faults {
     /// Of all: pages that the kernel brought in within a call (populate, mlock, direct I/O, exec), and the few before
     /// the program's first instruction.
     pub in_calls: u64,
+    /// Of all: the same, and those of programs that were not recorded because of their rights, where there are such. Then
+    /// nothing tells the one from the other, and `in_calls` is 0.
+    pub not_recorded: u64,
     /// Where the total comes from.
     pub source: Origin,
 }
@@ -197,6 +205,8 @@ pub struct Time {
     pub source: TimeSource,
     /// Faults that were timed.
     pub timed: u64,
+    /// Those of them that brought huge pages. Their time counts for huge pages however few they are.
+    pub timed_huge: u64,
     /// Nanoseconds of a first touch of 4 KiB by the recorder itself.
     pub machine_fault_ns: Option<f64>,
 }
@@ -219,7 +229,7 @@ pub enum TimeSource {
     None,
     /// Faults of the program were timed.
     Timed,
-    /// Faults of the recorder were: too few of the program's.
+    /// Faults of the recorder were: too few of the program's. Those of huge pages have their own time, if any was timed.
     Machine,
 }
 
@@ -309,10 +319,54 @@ pub struct ByFunction {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ByStack {
     /// Functions, the outermost first.
-    pub frames: Vec<String>,
+    #[serde(with = "frames")]
+    pub frames: Vec<Rc<str>>,
     /// How many.
     #[serde(flatten)]
     pub part: Part,
+}
+
+/// Names of functions, which stacks share.
+mod frames {
+    use std::rc::Rc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(frames: &[Rc<str>], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(frames.iter().map(|frame| &**frame))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Rc<str>>, D::Error> {
+        Ok(Vec::<String>::deserialize(from)?.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Bytes of names at most in forms that name the functions of each call stack.
+const MOST_STACK_BYTES: usize = 32 << 20;
+/// What the call stacks are called for which a form has no room.
+pub const OTHERS: &str = "[other stacks]";
+
+/// The first call stacks, as many as have room in a form that names the functions of each; and the others as one.
+pub fn bounded(stacks: &[ByStack]) -> (&[ByStack], Option<ByStack>) {
+    let mut room = MOST_STACK_BYTES;
+    let fits = |by: &ByStack| {
+        let bytes = by.frames.iter().map(|frame| frame.len()).sum();
+        room.checked_sub(bytes).map(|rest| room = rest).is_some()
+    };
+    let (given, others) = stacks.split_at(stacks.iter().map(fits).take_while(|fits| *fits).count());
+    let add = |sum: Part, by: &ByStack| Part {
+        faults: sum.faults.saturating_add(by.part.faults),
+        share: sum.share + by.part.share,
+        time_s: by.part.time_s.map(|time| sum.time_s.unwrap_or(0.0) + time),
+        samples: sum.samples.saturating_add(by.part.samples),
+    };
+    let rest = || ByStack { frames: vec![OTHERS.into()], part: others.iter().fold(Part::default(), add) };
+    (given, (!others.is_empty()).then(rest))
+}
+
+fn in_bounds<S: Serializer>(stacks: &[ByStack], to: S) -> Result<S::Ok, S::Error> {
+    let (given, rest) = bounded(stacks);
+    to.collect_seq(given.iter().chain(&rest))
 }
 
 /// Faults over time.

@@ -3,6 +3,8 @@
 use super::{Origin, Summary, TimeSource};
 use crate::file::{COUNTED_VERSION, Counted, End, Head};
 
+/// Timed faults of huge pages from which their time is given without a warning.
+const FEW_HUGE: u64 = super::build::ENOUGH as u64;
 /// Records from which shares are given without a warning.
 const ENOUGH: u64 = 100;
 
@@ -27,7 +29,8 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
     }
     if summary.recording.lost > 0 {
         notes.push(format!(
-            "{} records were dropped: numbers are exact all the same, shares are of the others",
+            "{} records were dropped: numbers of faults are exact all the same, shares are of the others; how many \
+             processes and threads there were, and whether all of them have ended, is not known exactly",
             summary.recording.lost
         ));
     }
@@ -35,6 +38,13 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
         notes.push(format!(
             "names of functions that {} processes made at run time are not in the recording: it had reached its limit",
             end.names_left_out
+        ));
+    }
+    if end.names_too_large > 0 {
+        notes.push(format!(
+            "names of functions that {} processes made at run time are not in the recording: such files \
+             (/tmp/perf-PID.map) have more than 64 MiB",
+            end.names_too_large
         ));
     }
     let left_out = &summary.left_out;
@@ -48,12 +58,48 @@ pub fn notes(summary: &Summary, head: &Head, end: &End, wrong: Option<String>) -
         let all = *rows as u64 + left_out;
         notes.push(format!("{all} {table} had records: their table has the {rows} with the most faults"));
     }
+    if left_out.stacks > 0 {
+        notes.push(format!(
+            "{} call stacks with the fewest faults are one row where the functions of each are named (--json, \
+             --collapsed)",
+            left_out.stacks
+        ));
+    }
     let samples = summary.recording.samples;
     if head.refused.is_none() && samples < ENOUGH && summary.faults.source != Origin::None {
         notes.push(format!("{samples} records: shares are rough"));
     }
-    if summary.time.source == TimeSource::Machine && summary.time.total_s.is_some() {
-        notes.push("too few faults were timed: the time is that of a first touch on this machine".into());
+    let time = &summary.time;
+    if time.source == TimeSource::Machine && time.total_s.is_some() {
+        let but = if time.timed_huge > 0 { ", but for huge pages" } else { "" };
+        notes.push(format!("too few faults were timed: the time is that of a first touch on this machine{but}"));
+    }
+    if time.total_s.is_some() && (1..FEW_HUGE).contains(&time.timed_huge) {
+        let of = if time.timed_huge < 4 { "their mean" } else { "the mean of the middle half of them" };
+        notes.push(format!(
+            "{} faults of huge pages were timed: the time of huge pages is {of}, and rough",
+            time.timed_huge
+        ));
+    }
+    notes
+}
+
+/// What the reader has to know of processes: `unseen` programs were not recorded, `running` processes went on.
+pub fn of_processes(summary: &Summary, unseen: u64, running: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if unseen > 0 {
+        let up_to = if summary.recording.lost > 0 { "up to " } else { "" };
+        notes.push(format!(
+            "{up_to}{unseen} programs were not recorded, because they ran with other rights than this command (set-uid, \
+             set-gid, capabilities): {} faults are theirs, or were within system calls",
+            summary.faults.not_recorded
+        ));
+    }
+    if running > 0 {
+        notes.push(format!(
+            "{running} processes went on when the program had ended: what they did afterwards is not recorded, and not \
+             in the numbers"
+        ));
     }
     notes
 }

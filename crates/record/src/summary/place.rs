@@ -201,6 +201,7 @@ mod tests {
             bytes,
             since: 0,
             piece: bytes,
+            was_closed: false,
             offset: 0,
             inode: 0,
             flags: flags as u32,

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::place::{self, Class, Label};
 use super::weight::{MOST_ROWS, Scale, Weight, rows};
-use super::{ByFunction, ByMapping, ByStack, Kind};
+use super::{ByFunction, ByMapping, ByStack, Kind, OTHERS};
 use crate::interpreted::{Made, joined};
 use crate::map::{HashMap, Mark, Numbers};
 use crate::space::{Area, Process};
@@ -20,8 +20,6 @@ use crate::wire::Sample;
 const MOST_STACKS: usize = 200_000;
 /// Call stacks that are given, with the most faults; the others are one row.
 const MOST_STACKS_GIVEN: usize = 10_000;
-/// What the others are called.
-const OTHERS: &str = "[other stacks]";
 /// What code is called that lies in no mapping.
 const UNKNOWN: &str = "[unknown]";
 /// Areas of a label that are told apart.
@@ -52,6 +50,45 @@ impl<K: Hash + Eq, V: Default> Rows<K, V> {
     fn into_map(mut self) -> HashMap<K, V> {
         let values = &mut self.values;
         self.places.into_iter().map(|(key, place)| (key, std::mem::take(&mut values[place]))).collect()
+    }
+}
+
+/// Names of functions and files, each with a number. They may be long, and a stack has many: so stacks are compared and
+/// kept by numbers.
+#[derive(Default)]
+struct Names {
+    all: Vec<Rc<str>>,
+    by_text: HashMap<Rc<str>, u32>,
+    /// The same by the place in memory, with what is held so that it stays there.
+    by_place: HashMap<usize, (Rc<str>, u32)>,
+}
+
+impl Names {
+    fn number(&mut self, name: &Rc<str>) -> u32 {
+        let place = Rc::as_ptr(name).cast::<u8>() as usize;
+        if let Some((_, number)) = self.by_place.get(&place) {
+            return *number;
+        }
+        let next = self.all.len() as u32;
+        let number = *self.by_text.entry(Rc::clone(name)).or_insert(next);
+        if number == next {
+            self.all.push(Rc::clone(name));
+        }
+        self.by_place.insert(place, (Rc::clone(name), number));
+        number
+    }
+
+    fn get(&self, number: u32) -> &Rc<str> {
+        &self.all[number as usize]
+    }
+
+    /// By their numbers, where each stands in the order of texts.
+    fn ranks(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.all.len() as u32).collect();
+        order.sort_by_key(|number| self.get(*number));
+        let mut ranks = vec![0; order.len()];
+        order.iter().zip(0..).for_each(|(number, rank)| ranks[*number as usize] = rank);
+        ranks
     }
 }
 
@@ -88,8 +125,9 @@ fn walked(addresses: &[u64], process: &Process) -> Vec<(u64, Option<Rc<Area>>)> 
 pub struct Tables {
     mappings: Rows<Label, Areas>,
     labels: HashMap<usize, (Option<Rc<Area>>, usize)>,
-    functions: Rows<(Rc<str>, Rc<str>), Weight>,
-    stacks: Rows<Vec<Rc<str>>, Weight>,
+    names: Names,
+    functions: Rows<(u32, u32), Weight>,
+    stacks: Rows<Vec<u32>, Weight>,
     /// Stacks that have no names yet, and where they are among them.
     unnamed: Vec<Stack>,
     /// Where a stack is among them: by its process, its code, its addresses, and the calls found in its memory.
@@ -108,6 +146,8 @@ pub struct Finished {
     pub named: Vec<Rc<str>>,
     /// Rows that there were beyond the most: of mappings, of functions.
     pub left_out: (u64, u64),
+    /// Call stacks that are one row.
+    pub stacks_left_out: u64,
 }
 
 impl Tables {
@@ -115,6 +155,7 @@ impl Tables {
         Self {
             mappings: Rows::new(),
             labels: HashMap::default(),
+            names: Names::default(),
             functions: Rows::new(),
             stacks: Rows::new(),
             unnamed: Vec::new(),
@@ -181,24 +222,25 @@ impl Tables {
     /// Names stacks. Names that processes made come at the end of a recording, so that this is done as late as it can.
     fn name_all(&mut self, symbols: &mut Symbols) {
         self.calls.clear();
+        let (unknown, others): (Rc<str>, Rc<str>) = (UNKNOWN.into(), OTHERS.into());
         for Stack { pid, frames, found, weight } in std::mem::take(&mut self.unnamed) {
             let names = frames
                 .iter()
                 .map(|(address, area)| symbols.name(pid, *address, area.as_ref().map(Rc::as_ref)))
                 .collect();
             let found = found.iter().filter_map(|address| symbols.python(pid, *address).cloned()).collect();
-            let mut names = joined(names, found, |name: &Rc<str>| name.starts_with(PYTHON));
-            let first: Rc<str> = names.first().map_or_else(|| Rc::from(UNKNOWN), Rc::clone);
+            let names = joined(names, found, |name: &Rc<str>| name.starts_with(PYTHON));
+            let first: Rc<str> = Rc::clone(names.first().unwrap_or(&unknown));
             let file = frames.first().and_then(|(_, area)| area.as_ref());
-            let file = file.map_or_else(|| Rc::from(UNKNOWN), |area| Rc::clone(&area.name));
+            let file = Rc::clone(file.map_or(&unknown, |area| &area.name));
             self.named.push(Rc::clone(&first));
-            let place = self.functions.place((first, file));
+            let place = self.functions.place((self.names.number(&first), self.names.number(&file)));
             self.functions.values[place].merge(&weight);
-            names.reverse();
-            if self.stacks.values.len() >= MOST_STACKS && !self.stacks.places.contains_key(&names) {
-                names = vec![OTHERS.into()];
+            let mut numbers: Vec<_> = names.iter().rev().map(|name| self.names.number(name)).collect();
+            if self.stacks.values.len() >= MOST_STACKS && !self.stacks.places.contains_key(&numbers) {
+                numbers = vec![self.names.number(&others)];
             }
-            let place = self.stacks.place(names);
+            let place = self.stacks.place(numbers);
             self.stacks.values[place].merge(&weight);
         }
     }
@@ -206,11 +248,13 @@ impl Tables {
     /// All of them as rows, and the functions by the numbers that [`Tables::calls`] gave.
     pub fn finish(mut self, scale: &Scale, symbols: &mut Symbols) -> Finished {
         self.name_all(symbols);
+        let (names, ranks) = (&self.names, self.names.ranks());
+        let rank = |number: &u32| ranks[*number as usize];
         let (mappings, mappings_left_out) = rows(
             self.mappings.into_map(),
             MOST_ROWS,
             |areas| &areas.weight,
-            |label| label.name.clone(),
+            |a, b| a.name.cmp(&b.name),
             |label, areas| ByMapping {
                 name: label.name,
                 class: label.class.into(),
@@ -224,27 +268,31 @@ impl Tables {
             self.functions.into_map(),
             MOST_ROWS,
             |weight| weight,
-            Clone::clone,
+            |a, b| (rank(&a.0), rank(&a.1)).cmp(&(rank(&b.0), rank(&b.1))),
             |(name, file), weight| ByFunction {
-                name: name.to_string(),
-                file: file.to_string(),
+                name: names.get(name).to_string(),
+                file: names.get(file).to_string(),
                 part: scale.part(&weight),
             },
         );
+        let mut stacks_left_out = 0;
         let (mut given, _) = rows(
             self.stacks.into_map(),
             usize::MAX,
             |weight| weight,
-            Clone::clone,
-            |frames, weight| (frames.iter().map(ToString::to_string).collect::<Vec<_>>(), weight),
+            |a, b| a.iter().map(rank).cmp(b.iter().map(rank)),
+            |numbers, weight| {
+                (numbers.iter().map(|number| Rc::clone(names.get(*number))).collect::<Vec<_>>(), weight)
+            },
         );
         if given.len() > MOST_STACKS_GIVEN {
+            stacks_left_out = (given.len() - MOST_STACKS_GIVEN) as u64;
             let mut rest = Weight::default();
             given.drain(MOST_STACKS_GIVEN..).for_each(|(_, weight)| rest.merge(&weight));
             given.push((vec![OTHERS.into()], rest));
         }
         let stacks = given.into_iter().map(|(frames, weight)| ByStack { frames, part: scale.part(&weight) });
         let left_out = (mappings_left_out, functions_left_out);
-        Finished { mappings, functions, stacks: stacks.collect(), named: self.named, left_out }
+        Finished { mappings, functions, stacks: stacks.collect(), named: self.named, left_out, stacks_left_out }
     }
 }

@@ -1,5 +1,6 @@
 //! Sums of what records stand for, and what they are scaled to.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::Hash;
 
@@ -80,13 +81,13 @@ impl Scale {
     }
 }
 
-/// The rows of a table, with the most faults first, and where these are equal by `order`. There are `most` at most; the
+/// The rows of a table, with the most faults first, and where these are equal by `compare`. There are `most` at most; the
 /// number is that of those that were left out.
-pub fn rows<K: Hash + Eq, V, O: Ord, R>(
+pub fn rows<K: Hash + Eq, V, R>(
     map: HashMap<K, V>,
     most: usize,
     weight: impl Fn(&V) -> &Weight,
-    order: impl Fn(&K) -> O,
+    compare: impl Fn(&K, &K) -> Ordering,
     row: impl Fn(K, V) -> R,
 ) -> (Vec<R>, u64) {
     let mut all: Vec<_> = map
@@ -96,7 +97,7 @@ pub fn rows<K: Hash + Eq, V, O: Ord, R>(
             (faults, key, value)
         })
         .collect();
-    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| order(&a.1).cmp(&order(&b.1))));
+    all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| compare(&a.1, &b.1)));
     let left_out = all.len().saturating_sub(most) as u64;
     all.truncate(most);
     (all.into_iter().map(|(_, key, value)| row(key, value)).collect(), left_out)

@@ -10,7 +10,7 @@ pub mod event;
 pub mod memory;
 pub mod ring;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The time of the events' clock, in nanoseconds.
 pub fn now() -> u64 {
@@ -20,6 +20,11 @@ pub fn now() -> u64 {
 /// The time that this thread had a CPU, in nanoseconds.
 pub fn thread_time() -> u64 {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The time that the kernel gives a file that is written now. It may be some milliseconds behind the exact time.
+pub fn file_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_nanos(clock(libc::CLOCK_REALTIME_COARSE))
 }
 
 fn clock(clock: libc::clockid_t) -> u64 {

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 
-use crate::summary::Summary;
+use crate::summary::{Summary, bounded};
 
-/// All stacks.
+/// All stacks, as far as there is room.
 pub fn collapsed(summary: &Summary) -> String {
     let mut out = String::new();
-    for by in summary.stacks.iter().filter(|by| by.part.faults > 0) {
+    let (given, rest) = bounded(&summary.stacks);
+    for by in given.iter().chain(&rest).filter(|by| by.part.faults > 0) {
         let frames: Vec<_> = by.frames.iter().map(|frame| clean(frame)).collect();
         let _ = writeln!(out, "{} {}", frames.join(";"), by.part.faults);
     }
@@ -28,7 +29,7 @@ mod tests {
     #[test]
     fn a_stack_is_a_line() {
         let stack = |frames: &[&str], faults| ByStack {
-            frames: frames.iter().map(ToString::to_string).collect(),
+            frames: frames.iter().map(|frame| (*frame).into()).collect(),
             part: Part { faults, ..Part::default() },
         };
         let stacks = vec![stack(&["main", "a;b\n<c d>"], 7), stack(&["main"], 2), stack(&["x"], 0)];

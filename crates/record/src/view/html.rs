@@ -71,7 +71,7 @@ mod tests {
 
     fn page(frames: &[&str], stacks: usize) -> String {
         let part = Part { faults: 2, ..Part::default() };
-        let by = ByStack { frames: frames.iter().map(ToString::to_string).collect(), part };
+        let by = ByStack { frames: frames.iter().map(|frame| (*frame).into()).collect(), part };
         html(&Summary { stacks: vec![by; stacks], ..Summary::default() }).unwrap()
     }
 

@@ -138,6 +138,11 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
             if faults.source == Origin::Counted && faults.in_calls > 0 {
                 let _ = write!(text, "; {} of them within system calls", number(faults.in_calls));
             }
+            if faults.source == Origin::Counted && faults.not_recorded > 0 {
+                let rest = number(faults.not_recorded);
+                let _ =
+                    write!(text, "; {rest} of them in programs that were not recorded, or within system calls");
+            }
             text
         }
     };
@@ -153,6 +158,12 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
         }
         let how = match time.source {
             TimeSource::Timed => format!("{} of its faults were timed", number(time.timed)),
+            _ if time.timed_huge > 0 => {
+                format!(
+                    "huge pages: {} of its faults were timed; others: a first touch here",
+                    number(time.timed_huge)
+                )
+            }
             _ => "the cost of a first touch here".into(),
         };
         let _ = write!(line, " ({} each; {how})", short(each));
@@ -163,21 +174,21 @@ fn head(out: &mut String, summary: &Summary, style: Style) {
 fn table<'a>(
     out: &mut String,
     title: &str,
-    rows: impl Iterator<Item = (&'a Part, String)>,
+    rows: impl ExactSizeIterator<Item = (&'a Part, String)>,
     left_out: u64,
     style: Style,
 ) {
     let _ = writeln!(out, "\n{title}:");
-    let all: Vec<_> = rows.collect();
+    // Names are made of those alone that are shown: they may be long.
+    let more = rows.len().saturating_sub(style.rows) as u64 + left_out;
     let mut rest = 1.0;
-    for (part, name) in all.iter().take(style.rows) {
+    for (part, name) in rows.take(style.rows) {
         let time = part.time_s.map_or(String::new(), seconds);
         let front = format!("{:>8} {:>11} {:>8}  ", percent(part.share), number(part.faults), time);
         let width = style.columns.saturating_sub(front.chars().count()).max(20);
-        let _ = writeln!(out, "{front}{}", fit(name, width));
+        let _ = writeln!(out, "{front}{}", fit(&name, width));
         rest -= part.share;
     }
-    let more = all.len().saturating_sub(style.rows) as u64 + left_out;
     if more > 0 {
         let _ = writeln!(out, "{:>8} {} more", percent(rest.max(0.0)), number(more));
     }

@@ -3,7 +3,11 @@
 
 use serde_json::{Value, json};
 
+use super::text::fit;
 use crate::summary::Summary;
+
+/// Characters of a name: each fault has one.
+const MOST_NAME: usize = 256;
 
 /// The trace.
 pub fn trace(summary: &Summary) -> Value {
@@ -26,7 +30,7 @@ pub fn trace(summary: &Summary) -> Value {
     }
     for fault in &summary.samples {
         let args = json!({
-            "function": &*fault.function,
+            "function": fit(&fault.function, MOST_NAME),
             "address": format!("{:#x}", fault.address),
             "stands_for": fault.period,
         });
