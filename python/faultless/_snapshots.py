@@ -33,7 +33,7 @@ class Snapshot:
     (1000.0, (1000,), 8000)
     """
 
-    _memory: _Memories | NDArray[Any]
+    _memory: _Memories | bytes
     _offset: int
     _shape: tuple[int, ...]
     _dtype: numpy.dtype[Any]
@@ -84,7 +84,7 @@ class Snapshot:
         >>> faultless.snapshot(faultless.ones(3)).held
         24
         """
-        return self._memory.nbytes if isinstance(self._memory, numpy.ndarray) else self._memory.held
+        return len(self._memory) if isinstance(self._memory, bytes) else self._memory.held
 
     def array(self) -> NDArray[Any]:
         """A new array with what it holds.
@@ -94,15 +94,19 @@ class Snapshot:
         >>> faultless.snapshot(faultless.ones(3)).array()
         array([1., 1., 1.])
         """
-        if isinstance(self._memory, numpy.ndarray):
-            return self._memory.copy(order="K")
-        array: NDArray[Any] = numpy.ndarray(
-            self._shape, self._dtype, self._memory.read(self._offset, self.nbytes), order="F" if self._fortran else "C"
-        )
+        read = bytearray(self._memory) if isinstance(self._memory, bytes) else self._memory.read(self._offset, self.nbytes)
+        array: NDArray[Any] = numpy.ndarray(self._shape, self._dtype, read, order="F" if self._fortran else "C")
         return array
 
 
-def _of(memory: _Memories | NDArray[Any], offset: int, array: NDArray[Any], fortran: bool) -> Snapshot:
+def _bytes(array: NDArray[Any], fortran: bool) -> bytes:
+    """The bytes of an array as they lie there. A copy of NumPy's has the fields of a structure alone: any bytes lie between them."""
+    if array.nbytes == 0:
+        return b""
+    return numpy.asarray(array).reshape(-1, order="F" if fortran else "C").view(numpy.uint8).tobytes()
+
+
+def _of(memory: _Memories | bytes, offset: int, array: NDArray[Any], fortran: bool) -> Snapshot:
     taken = Snapshot()
     taken._memory, taken._offset, taken._fortran = memory, offset, fortran
     taken._shape, taken._dtype = array.shape, array.dtype
@@ -151,7 +155,7 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     if isinstance(base, Block) and array.nbytes > 0:
         offset = array.__array_interface__["data"][0] - base.address
         return _of(base._snapshot(), offset, array, fortran)
-    return _of(numpy.array(array, order="K"), 0, array, fortran)
+    return _of(_bytes(array, fortran), 0, array, fortran)
 
 
 def _header(shape: tuple[int, ...], dtype: numpy.dtype[Any], fortran: bool) -> bytes:
@@ -223,8 +227,8 @@ def save(
     """
     taken = what if isinstance(what, Snapshot) else snapshot(what)
     header = _header(taken._shape, taken._dtype, taken._fortran)
-    if isinstance(taken._memory, numpy.ndarray):
-        _save_bytes(os.fspath(path), header, taken._memory.tobytes("F" if taken._fortran else "C"))
+    if isinstance(taken._memory, bytes):
+        _save_bytes(os.fspath(path), header, taken._memory)
         return None
     saving = taken._memory.save(os.fspath(path), header, taken._offset, taken.nbytes, rate)
     if not wait:

@@ -93,6 +93,36 @@ def test_files_are_numpys(tmp_path, blocks, order):
     assert os.listdir(tmp_path) == ["state.npy"]
 
 
+PADDED = np.dtype([("a", "i1"), ("b", "f8"), ("c", [("d", "i1"), ("e", "i4")])], align=True)
+GAPS = np.dtype({"names": ["a"], "formats": ["u1"], "offsets": [7], "itemsize": 12})
+
+
+@pytest.mark.parametrize("dtype", [PADDED, GAPS, np.dtype((np.record, PADDED))])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_lies_between_fields_is_the_arrays(tmp_path, dtype, order):
+    random = np.random.default_rng(1)
+    path = tmp_path / "state.npy"
+
+    def lies(array):
+        # A copy of NumPy's would have the fields alone.
+        return (array if array.flags.c_contiguous else array.T).reshape(-1).view("u1")
+
+    for n in [0, 1, *range(2, 200, 3)]:
+        array = np.empty((n, 2), dtype, order)
+        lies(array)[...] = random.integers(1, 256, array.nbytes)
+        np.save(path, array)
+        theirs = path.read_bytes()
+        snapshot = faultless.snapshot(array)
+        for what in (array, snapshot):
+            faultless.save(path, what)
+            ours = path.read_bytes()
+            assert len(ours) - 4096 == array.nbytes
+            assert ours[4096:] == theirs[len(theirs) - array.nbytes :]
+        copy = snapshot.array()
+        assert copy.dtype == dtype and copy.flags.f_contiguous == array.flags.f_contiguous
+        assert (lies(copy) == lies(array)).all()
+
+
 def test_a_state_is_saved_while_it_changes(tmp_path, blocks):
     state = faultless.zeros((4, 1 << 20), np.int64, **blocks)
     ends = threading.Event()
