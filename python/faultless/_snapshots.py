@@ -197,9 +197,10 @@ def save(
     what : Snapshot or numpy.ndarray
         What to write. Of an array, a snapshot is taken.
     rate : int, optional
-        How many bytes a second are written, at most.
+        How many bytes a second are written, at most: 1 or more.
     wait : bool
-        Whether to return when it is written. Otherwise the work goes on in the background.
+        Whether to return when it is written. An exception of a signal handler, such as `KeyboardInterrupt`, ends the work
+        then. Otherwise the work goes on in the background.
 
     Returns
     -------
@@ -211,7 +212,7 @@ def save(
     OSError
         The file cannot be written. Nothing is left of it then.
     ValueError, RegionError
-        As of `snapshot`.
+        As of `snapshot`, or the rate is less than 1.
 
     Examples
     --------
@@ -225,6 +226,8 @@ def save(
     ...     float(faultless.load(path).sum())
     10000.0
     """
+    if rate is not None and rate < 1:
+        raise ValueError(f"rate is at least 1, not {rate}")
     taken = what if isinstance(what, Snapshot) else snapshot(what)
     header = _header(taken._shape, taken._dtype, taken._fortran)
     if isinstance(taken._memory, bytes):
@@ -233,7 +236,12 @@ def save(
     saving = taken._memory.save(os.fspath(path), header, taken._offset, taken.nbytes, rate)
     if not wait:
         return saving
-    saving.wait()
+    try:
+        saving.wait()
+    except BaseException:
+        # A signal's, perhaps. Nobody else can end it.
+        saving.cancel()
+        raise
     return None
 
 

@@ -9,6 +9,7 @@ mod options;
 mod region;
 mod sigbus;
 mod snapshot;
+mod turns;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;

@@ -1,7 +1,9 @@
 """A test that hangs ends the run, and says where. Each mode of delivery that is to be had."""
 
+import contextlib
 import faulthandler
 import os
+import signal
 
 import pytest
 
@@ -77,3 +79,30 @@ def delivery(request):
     except faultless.RegionError as error:
         pytest.skip(str(error))
     return request.param
+
+
+class Interrupted(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _interrupts():
+    """A signal that comes again and again until its handler has raised an exception."""
+
+    def handler(*_):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def interrupts():
+    return _interrupts

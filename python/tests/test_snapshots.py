@@ -165,6 +165,35 @@ def test_errors_leave_what_was_there(tmp_path, blocks):
 
 
 @pytest.mark.parametrize("side", [10, 1024])
+@pytest.mark.parametrize("rate", [0, -1, -(1 << 70)])
+def test_a_rate_without_an_end_is_refused(tmp_path, side, rate):
+    for wait in (True, False):
+        with pytest.raises(ValueError, match="rate"):
+            faultless.save(tmp_path / "state.npy", faultless.ones((side, side)), rate=rate, wait=wait)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, blocks, interrupts):
+    array = numbers((1024, 1024), **blocks)
+    with interrupts():
+        faultless.save(tmp_path / "state.npy", array, rate=1)  # For days.
+    assert os.listdir(tmp_path) == []
+    saving = faultless.save(tmp_path / "state.npy", array, rate=1, wait=False)
+    with interrupts():
+        saving.wait()
+    assert not saving.done
+    saving.cancel()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_of_numpys_array_is_interrupted(tmp_path, interrupts):
+    snapshot = faultless.snapshot(np.zeros(1 << 30, "u1"))
+    with interrupts():
+        faultless.save(tmp_path / "state.npy", snapshot)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("side", [10, 1024])
 def test_whatever_a_killed_process_left_is_in_nobodys_way(tmp_path, side, blocks):
     array = numbers((side, side), **blocks)
     path = tmp_path / "state.npy"
