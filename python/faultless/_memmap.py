@@ -176,7 +176,8 @@ def _opened(filename: Any, mode: str) -> ContextManager[Any]:
         return contextlib.nullcontext(filename)
     flags = {"w+": os.O_RDWR | os.O_CREAT, "r+": os.O_RDWR}.get(mode, os.O_RDONLY)
     # A file is emptied later, by its cache.
-    return open(filename, "rb" if flags == os.O_RDONLY else "r+b", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
+    # A number is no name here: `open` would take it for a descriptor, and close that.
+    return open(os.fspath(filename), "rb" if flags == os.O_RDONLY else "r+b", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
 
 
 def _extents(file: Any, dtype: numpy.dtype[Any], offset: int, shape: Any) -> tuple[int, ...]:

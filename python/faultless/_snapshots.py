@@ -279,7 +279,8 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
     """
     from ._memmap import memmap
 
-    with open(path, "rb") as file:
+    # A number is no name, but a descriptor that `open` would close.
+    with open(os.fspath(path), "rb") as file:
         version = numpy.lib.format.read_magic(file)
         read = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}
         if version not in read:

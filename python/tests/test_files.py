@@ -357,3 +357,17 @@ def test_an_array_that_is_larger_than_the_budget(path, mode):
     if "no userfaultfd" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_number_is_no_name(tmp_path):
+    path = tmp_path / "numbers.npy"
+    numpy.save(path, numpy.arange(1000))
+    fd = os.open(path, os.O_RDWR)
+    for number in (fd, True, False, numpy.int64(fd), 1.0, None):
+        for make in (numpy.memmap, faultless.memmap, faultless.load, faultless.open, lambda path: faultless.save(path, numpy.ones(3))):
+            with pytest.raises(TypeError):
+                make(number)
+    for number in (0, 1, 2, fd):
+        os.fstat(number)
+    os.close(fd)
+    assert numpy.load(path).sum() == 499500
