@@ -15,6 +15,8 @@ from ._faultless import Background, Block, _Memories, _save_bytes
 if TYPE_CHECKING:
     from ._memmap import memmap
 
+LOAD_MODES = ("r", "r+", "c")
+
 HEADER = 4096
 """Bytes before the numbers in a file, unless NumPy's header needs more: so each of its pages has numbers alone."""
 
@@ -264,7 +266,7 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
     Raises
     ------
     ValueError
-        It is no such file, or has Python objects.
+        It is no such file, or has Python objects; or there is no such mode.
     OSError
         It cannot be opened or read.
 
@@ -279,6 +281,8 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
     """
     from ._memmap import memmap
 
+    if mode not in LOAD_MODES:
+        raise ValueError(f"mode is one of {', '.join(LOAD_MODES)}, not {mode}")
     # A number is no name, but a descriptor that `open` would close.
     with open(os.fspath(path), "rb") as file:
         version = numpy.lib.format.read_magic(file)

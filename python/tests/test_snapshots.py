@@ -221,6 +221,17 @@ def test_a_file_is_opened_lazily_and_may_change(tmp_path, blocks):
     assert np.load(path)[5, 6] == -1
 
 
+@pytest.mark.parametrize("mode", ["w+", "w", "x", "a", "", "write", "readonly", None, 5, ["r"]])
+def test_a_mode_that_there_is_not_leaves_the_file(tmp_path, mode):
+    path = tmp_path / "state.npy"
+    np.save(path, np.arange(1000))
+    before = path.read_bytes()
+    for name in (path, tmp_path / "no"):
+        with pytest.raises(ValueError, match="mode"):
+            faultless.load(name, mode)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["state.npy"]
+
+
 def test_the_example_goes_on_where_it_was_saved(tmp_path, blocks):
     example = pathlib.Path(__file__).parents[1] / "examples" / "checkpoint.py"
     path = tmp_path / "state.npy"
