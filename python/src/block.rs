@@ -11,10 +11,9 @@ use pyo3::types::PyDict;
 
 use crate::errors::{Size, failed};
 use crate::options::{Options, name};
-use crate::region::PAGE;
 use crate::sigbus::User;
 use crate::snapshot::Memories;
-use crate::turns;
+use crate::turns::{self, PAGE};
 
 /// A heap for each set of options that was asked for.
 static HEAPS: Mutex<Vec<(Options, &Heap)>> = Mutex::new(Vec::new());

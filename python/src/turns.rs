@@ -7,10 +7,11 @@ use faultless::region::Error;
 use pyo3::prelude::*;
 
 use crate::errors::failed;
-use crate::region::PAGE;
 
 /// How long a turn is, but for the piece of work that is under way then.
 pub const TURN: Duration = Duration::from_millis(50);
+
+pub const PAGE: usize = 4096;
 
 /// Bytes of a piece.
 pub const PIECE: usize = 2 << 20;

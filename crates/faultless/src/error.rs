@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 
+use faultless_base::sys::limits;
 use faultless_mm::region::change::Refused;
-
-use crate::process::limits;
 
 /// Why a region cannot be made or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,10 +15,9 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::errors::{Size, failed, word};
 use crate::options::{Options, name};
 use crate::sigbus::User;
-use crate::turns;
+use crate::turns::{self, PAGE};
 use background::Background;
 
-pub const PAGE: usize = 4096;
 const RIGHTS: &[(&str, Rights)] = &[("none", Rights::None), ("r", Rights::Read), ("rw", Rights::Write)];
 const ADVICE: &[(&str, Advice)] = &[
     ("normal", Advice::Normal),

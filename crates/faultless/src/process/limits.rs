@@ -1,6 +1,7 @@
 //! The memory of the machine, and limits of the process that reservations of addresses would use up.
 
-use faultless_base::raw::{self, syscall, unmap};
+use faultless_base::raw::{syscall, unmap};
+use faultless_base::sys::limits;
 use faultless_base::{PAGE, SLOT};
 
 /// The memory of this machine, in whole huge pages.
@@ -13,37 +14,7 @@ pub fn of_machine() -> Option<usize> {
 /// Bytes that the process may have, where it may not have as many as there are: the smaller limit of addresses
 /// (`ulimit -v`) and of data (`ulimit -d`).
 pub fn memory() -> Option<usize> {
-    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().filter_map(limit).min()
-}
-
-fn limit(resource: libc::__rlimit_resource_t) -> Option<usize> {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a structure to write to.
-    unsafe { libc::getrlimit(resource, &mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
-}
-
-/// The limit because of which the kernel has likely refused addresses, if there is one. It is asked after the call that
-/// failed, which may have given some back.
-pub fn of_addresses() -> Option<&'static str> {
-    let most = raw::leading_number(raw::read_file(c"/proc/sys/vm/max_map_count", &mut [0; 32]));
-    if most.zip(areas()).is_some_and(|(most, areas)| areas >= most - most / 16) {
-        return Some("vm.max_map_count");
-    }
-    let limits = [(libc::RLIMIT_AS, "`ulimit -v`"), (libc::RLIMIT_DATA, "`ulimit -d`")];
-    limits.into_iter().find(|(resource, _)| limit(*resource).is_some()).map(|(_, name)| name)
-}
-
-/// Areas of memory of the process. It needs no memory, of which there may be none.
-fn areas() -> Option<u64> {
-    let mut file = raw::File::open(c"/proc/self/maps")?;
-    let (mut areas, mut text) = (0, [0; 4096]);
-    loop {
-        match file.read(&mut text) {
-            0 => return Some(areas),
-            read => areas += text[..read].iter().filter(|byte| **byte == b'\n').count() as u64,
-        }
-    }
+    [libc::RLIMIT_AS, libc::RLIMIT_DATA].into_iter().filter_map(limits::of).min()
 }
 
 /// Whether the kernel grants so much private memory to a program that allocates it (`vm.overcommit_memory`). Regions
