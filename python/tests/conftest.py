@@ -1,6 +1,5 @@
 """A test that hangs ends the run, and says where. Each mode of delivery that is to be had."""
 
-import contextlib
 import faulthandler
 import os
 import signal
@@ -85,24 +84,20 @@ class Interrupted(Exception):
     pass
 
 
-@contextlib.contextmanager
-def _interrupts():
-    """A signal that comes again and again until its handler has raised an exception."""
+@pytest.fixture
+def interrupted():
+    """A function that has a signal handler raise an exception in a call, which is to end by it."""
 
     def handler(*_):
-        signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupted
 
-    before = signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
-    try:
+    def interrupts(call):
+        # One signal alone: the handler is not to be called again for another.
         with pytest.raises(Interrupted):
-            yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            call()
 
-
-@pytest.fixture
-def interrupts():
-    return _interrupts
+    before = signal.signal(signal.SIGALRM, handler)
+    yield interrupts
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

@@ -89,14 +89,13 @@ def test_closed_regions_are_closed(delivery):
 
 
 @pytest.mark.parametrize("memory", [faultless.Region, faultless.Block])
-def test_populating_is_interrupted(memory, interrupts):
+def test_populating_is_interrupted(memory, interrupted):
     def resident():
         return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
 
     made = memory(2 << 30)
     before = resident()
-    with interrupts():
-        made.populate()
+    interrupted(made.populate)
     assert resident() < before + len(made)
 
 

@@ -173,23 +173,20 @@ def test_a_rate_without_an_end_is_refused(tmp_path, side, rate):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, blocks, interrupts):
+def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, blocks, interrupted):
     array = numbers((1024, 1024), **blocks)
-    with interrupts():
-        faultless.save(tmp_path / "state.npy", array, rate=1)  # For days.
+    interrupted(lambda: faultless.save(tmp_path / "state.npy", array, rate=1))  # For days.
     assert os.listdir(tmp_path) == []
     saving = faultless.save(tmp_path / "state.npy", array, rate=1, wait=False)
-    with interrupts():
-        saving.wait()
+    interrupted(saving.wait)
     assert not saving.done
     saving.cancel()
     assert os.listdir(tmp_path) == []
 
 
-def test_a_save_of_numpys_array_is_interrupted(tmp_path, interrupts):
+def test_a_save_of_numpys_array_is_interrupted(tmp_path, interrupted):
     snapshot = faultless.snapshot(np.zeros(1 << 30, "u1"))
-    with interrupts():
-        faultless.save(tmp_path / "state.npy", snapshot)
+    interrupted(lambda: faultless.save(tmp_path / "state.npy", snapshot))
     assert os.listdir(tmp_path) == []
 
 
