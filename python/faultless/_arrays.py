@@ -153,19 +153,26 @@ def _like(
         _check_options(f"{name}()", **options)
     if foreign:
         return plain(prototype, dtype, order, subok, shape, **foreign)
-    array = _block_like(prototype, dtype, order, shape, options, plain is numpy.zeros_like)
+    array = _block_like(prototype, dtype, order, subok, shape, options, plain is numpy.zeros_like)
     return plain(prototype, dtype, order, subok, shape) if array is None else array
 
 
 def _block_like(
-    prototype: ArrayLike, dtype: DTypeLike | None, order: LikeOrder, shape: Shape | None, options: Options, zeroed: bool
+    prototype: ArrayLike,
+    dtype: DTypeLike | None,
+    order: LikeOrder,
+    subok: bool,
+    shape: Shape | None,
+    options: Options,
+    zeroed: bool,
 ) -> NDArray[Any] | None:
     """None where the array is NumPy's own."""
     if type(prototype) is not numpy.ndarray or order not in ("K", "A", "C", "F"):
         return None
     if dtype is None and shape is None and prototype.nbytes < SMALL:
         return None
-    sample = numpy.empty_like(prototype, dtype, shape=(0,))
+    # It refuses what NumPy refuses.
+    sample = numpy.empty_like(prototype, dtype, "K", subok, (0,))
     try:
         extents = prototype.shape if shape is None else _extents(shape)
     except TypeError:

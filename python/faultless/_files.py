@@ -54,7 +54,7 @@ def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: 
     """
     if mode not in FLAGS:
         raise ValueError(f"mode is one of {', '.join(FLAGS)}, not {mode}")
-    fd = os.open(path, FLAGS[mode] | os.O_CLOEXEC, 0o666)
+    fd = os.open(os.fspath(path), FLAGS[mode] | os.O_CLOEXEC, 0o666)
     try:
         file = File(fd, huge_pages=huge_pages)
     finally:

@@ -176,14 +176,18 @@ def _opened(filename: Any, mode: str) -> ContextManager[Any]:
         return contextlib.nullcontext(filename)
     flags = {"w+": os.O_RDWR | os.O_CREAT, "r+": os.O_RDWR}.get(mode, os.O_RDONLY)
     # A file is emptied later, by its cache.
-    return open(filename, "rb" if flags == os.O_RDONLY else "r+b", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
+    # A number is no name here: `open` would take it for a descriptor, and close that.
+    return open(os.fspath(filename), "rb" if flags == os.O_RDONLY else "r+b", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
+
+
+def _length(file: Any) -> int:
+    length = file.seek(0, io.SEEK_END)
+    # Some objects that look like files do not say.
+    return file.tell() if length is None else length  # type: ignore[no-any-return]
 
 
 def _extents(file: Any, dtype: numpy.dtype[Any], offset: int, shape: Any) -> tuple[int, ...]:
-    length = file.seek(0, io.SEEK_END)
-    if length is None:
-        # Some objects that look like files.
-        length = file.tell()
+    length = _length(file)
     if shape is None:
         elements, rest = divmod(length - offset, dtype.itemsize)
         if rest:
@@ -220,12 +224,17 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool, lazy:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     # An empty array has a file, too.
     needed = max(end, 1) if writes else end
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        if writes and _length(file) < needed:
+            # As numpy.memmap. It is an error where a device cannot grow.
+            file.seek(needed - 1)
+            file.write(b"\0")
+            file.flush()
+        return _map_by_kernel(fd, mode, offset, needed)
     cached = _cache(fd, mode, 0 if lazy else max(end - offset, 0), lazy=lazy)
     if empties:
         _empty(fd, cached, needed)
-    about = os.fstat(fd)
-    # A device has no length.
-    length = about.st_size if stat.S_ISREG(about.st_mode) else max(needed, 1)
+    length = os.fstat(fd).st_size
     if writes and length < needed:
         os.ftruncate(fd, needed) if cached is None else cached.truncate(needed)
     elif length < needed:
@@ -263,7 +272,7 @@ def _cache(fd: int, mode: str, length: int, *, lazy: bool) -> File | None:
     try:
         return File(fd)
     except (OSError, MemoryError):
-        # No regular file, or no addresses or descriptors for one.
+        # No addresses or descriptors for one.
         return None
 
 

@@ -15,6 +15,8 @@ from ._faultless import Background, Block, _Memories, _save_bytes
 if TYPE_CHECKING:
     from ._memmap import memmap
 
+LOAD_MODES = ("r", "r+", "c")
+
 HEADER = 4096
 """Bytes before the numbers in a file, unless NumPy's header needs more: so each of its pages has numbers alone."""
 
@@ -33,7 +35,7 @@ class Snapshot:
     (1000.0, (1000,), 8000)
     """
 
-    _memory: _Memories | NDArray[Any]
+    _memory: _Memories | bytes
     _offset: int
     _shape: tuple[int, ...]
     _dtype: numpy.dtype[Any]
@@ -84,7 +86,7 @@ class Snapshot:
         >>> faultless.snapshot(faultless.ones(3)).held
         24
         """
-        return self._memory.nbytes if isinstance(self._memory, numpy.ndarray) else self._memory.held
+        return len(self._memory) if isinstance(self._memory, bytes) else self._memory.held
 
     def array(self) -> NDArray[Any]:
         """A new array with what it holds.
@@ -94,15 +96,19 @@ class Snapshot:
         >>> faultless.snapshot(faultless.ones(3)).array()
         array([1., 1., 1.])
         """
-        if isinstance(self._memory, numpy.ndarray):
-            return self._memory.copy(order="K")
-        array: NDArray[Any] = numpy.ndarray(
-            self._shape, self._dtype, self._memory.read(self._offset, self.nbytes), order="F" if self._fortran else "C"
-        )
+        read = bytearray(self._memory) if isinstance(self._memory, bytes) else self._memory.read(self._offset, self.nbytes)
+        array: NDArray[Any] = numpy.ndarray(self._shape, self._dtype, read, order="F" if self._fortran else "C")
         return array
 
 
-def _of(memory: _Memories | NDArray[Any], offset: int, array: NDArray[Any], fortran: bool) -> Snapshot:
+def _bytes(array: NDArray[Any], fortran: bool) -> bytes:
+    """The bytes of an array as they lie there. A copy of NumPy's has the fields of a structure alone: any bytes lie between them."""
+    if array.nbytes == 0:
+        return b""
+    return numpy.asarray(array).reshape(-1, order="F" if fortran else "C").view(numpy.uint8).tobytes()
+
+
+def _of(memory: _Memories | bytes, offset: int, array: NDArray[Any], fortran: bool) -> Snapshot:
     taken = Snapshot()
     taken._memory, taken._offset, taken._fortran = memory, offset, fortran
     taken._shape, taken._dtype = array.shape, array.dtype
@@ -151,7 +157,7 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     if isinstance(base, Block) and array.nbytes > 0:
         offset = array.__array_interface__["data"][0] - base.address
         return _of(base._snapshot(), offset, array, fortran)
-    return _of(numpy.array(array, order="K"), 0, array, fortran)
+    return _of(_bytes(array, fortran), 0, array, fortran)
 
 
 def _header(shape: tuple[int, ...], dtype: numpy.dtype[Any], fortran: bool) -> bytes:
@@ -193,9 +199,10 @@ def save(
     what : Snapshot or numpy.ndarray
         What to write. Of an array, a snapshot is taken.
     rate : int, optional
-        How many bytes a second are written, at most.
+        How many bytes a second are written, at most: 1 or more.
     wait : bool
-        Whether to return when it is written. Otherwise the work goes on in the background.
+        Whether to return when it is written. An exception of a signal handler, such as `KeyboardInterrupt`, ends the work
+        then. Otherwise the work goes on in the background.
 
     Returns
     -------
@@ -207,7 +214,7 @@ def save(
     OSError
         The file cannot be written. Nothing is left of it then.
     ValueError, RegionError
-        As of `snapshot`.
+        As of `snapshot`, or the rate is less than 1.
 
     Examples
     --------
@@ -221,15 +228,22 @@ def save(
     ...     float(faultless.load(path).sum())
     10000.0
     """
+    if rate is not None and rate < 1:
+        raise ValueError(f"rate is at least 1, not {rate}")
     taken = what if isinstance(what, Snapshot) else snapshot(what)
     header = _header(taken._shape, taken._dtype, taken._fortran)
-    if isinstance(taken._memory, numpy.ndarray):
-        _save_bytes(os.fspath(path), header, taken._memory.tobytes("F" if taken._fortran else "C"))
+    if isinstance(taken._memory, bytes):
+        _save_bytes(os.fspath(path), header, taken._memory)
         return None
     saving = taken._memory.save(os.fspath(path), header, taken._offset, taken.nbytes, rate)
     if not wait:
         return saving
-    saving.wait()
+    try:
+        saving.wait()
+    except BaseException:
+        # A signal's, perhaps. Nobody else can end it.
+        saving.cancel()
+        raise
     return None
 
 
@@ -252,7 +266,7 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
     Raises
     ------
     ValueError
-        It is no such file, or has Python objects.
+        It is no such file, or has Python objects; or there is no such mode.
     OSError
         It cannot be opened or read.
 
@@ -267,7 +281,10 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
     """
     from ._memmap import memmap
 
-    with open(path, "rb") as file:
+    if mode not in LOAD_MODES:
+        raise ValueError(f"mode is one of {', '.join(LOAD_MODES)}, not {mode}")
+    # A number is no name, but a descriptor that `open` would close.
+    with open(os.fspath(path), "rb") as file:
         version = numpy.lib.format.read_magic(file)
         read = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}
         if version not in read:

@@ -13,6 +13,7 @@ use crate::errors::{Size, failed};
 use crate::options::{Options, name};
 use crate::sigbus::User;
 use crate::snapshot::Memories;
+use crate::turns::{self, PAGE};
 
 /// A heap for each set of options that was asked for.
 static HEAPS: Mutex<Vec<(Options, &Heap)>> = Mutex::new(Vec::new());
@@ -129,7 +130,8 @@ impl Block {
     /// --------
     /// >>> faultless.Block(4 << 20).populate()
     fn populate(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.memory.populate()).map_err(failed)
+        let (address, length) = (self.memory.as_ptr() as usize, self.memory.len().next_multiple_of(PAGE));
+        turns::populate(py, [address, length], 0..length, |part| self.memory.populate_range(part))
     }
 
     fn _snapshot(slf: Bound<'_, Self>) -> PyResult<Memories> {

@@ -9,11 +9,15 @@ mod options;
 mod region;
 mod sigbus;
 mod snapshot;
+mod turns;
 
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    check_interpreter(module.py())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RegionError", module.py().get_type::<errors::RegionError>())?;
     module.add_class::<region::background::Background>()?;
@@ -37,4 +41,15 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(counters::counter, module)?)?;
     module.add_function(wrap_pyfunction!(counters::set_speculative, module)?)?;
     module.add_function(wrap_pyfunction!(sigbus::needs_sigbus, module)?)
+}
+
+/// The classes are the process's, and each interpreter needs its own. One that still lives at the end of the program would
+/// also wait for ever in its first call that lets the interpreter's lock go: for its exit hook, say.
+fn check_interpreter(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: this thread runs an interpreter. The first one of a process has the number 0.
+    match unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } {
+        0 => Ok(()),
+        ..0 => Err(PyErr::fetch(py)),
+        _ => Err(PyImportError::new_err("faultless works in the main interpreter alone: import it there")),
+    }
 }

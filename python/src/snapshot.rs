@@ -9,16 +9,24 @@ use pyo3::types::PyByteArray;
 
 use crate::errors::failed;
 use crate::region::background::Background;
+use crate::turns::{PIECE, by_turns};
 
 /// Writes what an array has that needs no snapshot, as `Memories.save` does.
 #[pyfunction]
 #[pyo3(name = "_save_bytes")]
 pub fn save_bytes(py: Python<'_>, path: PathBuf, header: Vec<u8>, data: &[u8]) -> PyResult<()> {
-    py.detach(|| Save::new().header(header).write(data, &path)).map_err(|error| match error {
+    let failed = |error| match error {
         // No region has to do with it: Python's own, as `open` has it.
         Error::Kernel(errno) => PyOSError::new_err((errno, error.to_string())),
         _ => failed(error),
-    })
+    };
+    let mut file = py.detach(|| Save::new().header(header).create(&path)).map_err(failed)?;
+    let mut pieces = data.chunks(PIECE);
+    by_turns(py, || match pieces.next() {
+        Some(piece) => file.write(piece).map(|()| None).map_err(failed),
+        None => Ok(Some(())),
+    })?;
+    py.detach(|| file.end()).map_err(failed)
 }
 
 /// A snapshot, and what it keeps alive.

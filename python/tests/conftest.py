@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import signal
 
 import pytest
 
@@ -77,3 +78,26 @@ def delivery(request):
     except faultless.RegionError as error:
         pytest.skip(str(error))
     return request.param
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def interrupted():
+    """A function that has a signal handler raise an exception in a call, which is to end by it."""
+
+    def handler(*_):
+        raise Interrupted
+
+    def interrupts(call):
+        # One signal alone: the handler is not to be called again for another.
+        with pytest.raises(Interrupted):
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            call()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield interrupts
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)

@@ -154,6 +154,20 @@ def test_arrays_like_subclasses_and_lists_are_numpys():
             assert type(ours) is type(theirs) and (np.asarray(ours) == np.asarray(theirs)).all()
 
 
+@pytest.mark.parametrize("subok", [True, False, 0, 1, -3, np.int64(1), np.bool_(False), None, "x", 1.5, [], 1 << 40])
+def test_a_choice_of_subclasses_is_as_with_numpy(subok):
+    def seen(module, name, value, prototype, **named):
+        try:
+            return type(getattr(module, name)(prototype, *value, subok=subok, **named))
+        except (TypeError, OverflowError) as error:
+            return type(error), str(error)
+
+    for name, *value in ["zeros_like"], ["empty_like"], ["ones_like"], ["full_like", 6]:
+        for prototype, named in (np.ones(3), {}), (np.ones(LARGE), {}), (np.ones(3), {"shape": LARGE}):
+            ours, theirs = (seen(module, name, value, prototype, **named) for module in (faultless, np))
+            assert ours == theirs
+
+
 def test_views_keep_the_memory(delivery):
     a = faultless.zeros(4 << 20, np.uint8, delivery=delivery)
     a[12345] = 9

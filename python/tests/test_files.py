@@ -1,5 +1,6 @@
 """Files and arrays of them: as numpy.memmap, and with the bytes that a plain file has."""
 
+import contextlib
 import faulthandler
 import importlib.util
 import itertools
@@ -357,3 +358,41 @@ def test_an_array_that_is_larger_than_the_budget(path, mode):
     if "no userfaultfd" in done.stderr:
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mode", ["r", "r+", "w+", "c"])
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+@pytest.mark.parametrize("as_file", [False, True])
+def test_devices_are_as_with_numpy(mode, device, as_file):
+    def seen(make, **named):
+        try:
+            with contextlib.ExitStack() as files:
+                file = files.enter_context(open(device, "r+b")) if as_file else device
+                array = make(file, numpy.uint16, mode, **named)
+                if mode != "r":
+                    array[...] = 3
+                    array.flush()
+                return array.shape, array.mode, array.filename, array.offset, array.tolist()
+        except (OSError, ValueError) as error:
+            return type(error), getattr(error, "errno", None)
+
+    for shape, offset in [(None, 0), *itertools.product([0, 5, (2, 3)], [0, 16])]:
+        named = {"shape": shape, "offset": offset}
+        assert seen(faultless.memmap, **named) == seen(numpy.memmap, **named), named
+    if device == "/dev/zero":
+        made = seen(faultless.memmap, shape=3)
+        assert made[-1] == ([0] * 3 if mode == "r" else [3] * 3), made
+
+
+def test_a_number_is_no_name(tmp_path):
+    path = tmp_path / "numbers.npy"
+    numpy.save(path, numpy.arange(1000))
+    fd = os.open(path, os.O_RDWR)
+    for number in (fd, True, False, numpy.int64(fd), 1.0, None):
+        for make in (numpy.memmap, faultless.memmap, faultless.load, faultless.open, lambda path: faultless.save(path, numpy.ones(3))):
+            with pytest.raises(TypeError):
+                make(number)
+    for number in (0, 1, 2, fd):
+        os.fstat(number)
+    os.close(fd)
+    assert numpy.load(path).sum() == 499500

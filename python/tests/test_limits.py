@@ -125,3 +125,43 @@ def test_a_read_that_is_larger_than_memory(tmp_path):
         plain.truncate(1 << 40)
     with faultless.open(path) as file, pytest.raises(MemoryError):
         file.read(0, 1 << 40)
+
+
+INTERPRETERS = """
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
+def use():
+    import faultless
+    assert len(faultless.Region(4096)) == 4096
+
+if sys.argv[1] == "before":
+    use()
+interpreter = interpreters.create()
+interpreters.run_string(interpreter, f'''
+import sys
+sys.path[:] = {sys.path!r}
+for _ in range(2):
+    try:
+        import faultless
+    except ImportError as error:
+        print("refused:", error)
+    else:
+        print("imported")
+''')
+if sys.argv[1] == "after":
+    use()
+"""
+
+
+@pytest.mark.parametrize("main", ["before", "after", "never"])
+def test_another_interpreter_has_no_part_in_it(main):
+    pytest.importorskip("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    # It lives until the program ends, which is to end.
+    made = subprocess.run([sys.executable, "-c", INTERPRETERS, main], capture_output=True, text=True, timeout=30)
+    assert made.returncode == 0, made.stderr
+    said = made.stdout.splitlines()
+    assert len(said) == 2 and all(line.startswith("refused: ") and "interpreter" in line for line in said), said

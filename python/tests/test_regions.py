@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pathlib
 import pickle
 import weakref
 
@@ -85,6 +86,25 @@ def test_closed_regions_are_closed(delivery):
     with pytest.raises(BufferError), faultless.Region(1) as region:
         view = memoryview(region)
     del view
+
+
+@pytest.mark.parametrize("memory", [faultless.Region, faultless.Block])
+def test_populating_is_interrupted(memory, interrupted):
+    def resident():
+        return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    made = memory(2 << 30)
+    before = resident()
+    interrupted(made.populate)
+    assert resident() < before + len(made)
+
+
+def test_populating_refuses_before_it_brings_anything():
+    region = faultless.Region(8 << 20)
+    for part in [(0, 16 << 20), (0, (4 << 20) + 1), (4 << 20, 0), (4096, 4096), (1 << 70, 1 << 71), (0, 1 << 70)]:
+        with pytest.raises(faultless.RegionError):
+            region.populate(*part)
+    assert region.present == 0
 
 
 def test_weak_references(delivery):

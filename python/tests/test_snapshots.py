@@ -93,6 +93,36 @@ def test_files_are_numpys(tmp_path, blocks, order):
     assert os.listdir(tmp_path) == ["state.npy"]
 
 
+PADDED = np.dtype([("a", "i1"), ("b", "f8"), ("c", [("d", "i1"), ("e", "i4")])], align=True)
+GAPS = np.dtype({"names": ["a"], "formats": ["u1"], "offsets": [7], "itemsize": 12})
+
+
+@pytest.mark.parametrize("dtype", [PADDED, GAPS, np.dtype((np.record, PADDED))])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_lies_between_fields_is_the_arrays(tmp_path, dtype, order):
+    random = np.random.default_rng(1)
+    path = tmp_path / "state.npy"
+
+    def lies(array):
+        # A copy of NumPy's would have the fields alone.
+        return (array if array.flags.c_contiguous else array.T).reshape(-1).view("u1")
+
+    for n in [0, 1, *range(2, 200, 3)]:
+        array = np.empty((n, 2), dtype, order)
+        lies(array)[...] = random.integers(1, 256, array.nbytes)
+        np.save(path, array)
+        theirs = path.read_bytes()
+        snapshot = faultless.snapshot(array)
+        for what in (array, snapshot):
+            faultless.save(path, what)
+            ours = path.read_bytes()
+            assert len(ours) - 4096 == array.nbytes
+            assert ours[4096:] == theirs[len(theirs) - array.nbytes :]
+        copy = snapshot.array()
+        assert copy.dtype == dtype and copy.flags.f_contiguous == array.flags.f_contiguous
+        assert (lies(copy) == lies(array)).all()
+
+
 def test_a_state_is_saved_while_it_changes(tmp_path, blocks):
     state = faultless.zeros((4, 1 << 20), np.int64, **blocks)
     ends = threading.Event()
@@ -135,6 +165,32 @@ def test_errors_leave_what_was_there(tmp_path, blocks):
 
 
 @pytest.mark.parametrize("side", [10, 1024])
+@pytest.mark.parametrize("rate", [0, -1, -(1 << 70)])
+def test_a_rate_without_an_end_is_refused(tmp_path, side, rate):
+    for wait in (True, False):
+        with pytest.raises(ValueError, match="rate"):
+            faultless.save(tmp_path / "state.npy", faultless.ones((side, side)), rate=rate, wait=wait)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_that_is_interrupted_leaves_nothing(tmp_path, blocks, interrupted):
+    array = numbers((1024, 1024), **blocks)
+    interrupted(lambda: faultless.save(tmp_path / "state.npy", array, rate=1))  # For days.
+    assert os.listdir(tmp_path) == []
+    saving = faultless.save(tmp_path / "state.npy", array, rate=1, wait=False)
+    interrupted(saving.wait)
+    assert not saving.done
+    saving.cancel()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_save_of_numpys_array_is_interrupted(tmp_path, interrupted):
+    snapshot = faultless.snapshot(np.zeros(1 << 30, "u1"))
+    interrupted(lambda: faultless.save(tmp_path / "state.npy", snapshot))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("side", [10, 1024])
 def test_whatever_a_killed_process_left_is_in_nobodys_way(tmp_path, side, blocks):
     array = numbers((side, side), **blocks)
     path = tmp_path / "state.npy"
@@ -160,6 +216,17 @@ def test_a_file_is_opened_lazily_and_may_change(tmp_path, blocks):
     copy = faultless.load(path, "c")
     copy[...] = 0
     assert np.load(path)[5, 6] == -1
+
+
+@pytest.mark.parametrize("mode", ["w+", "w", "x", "a", "", "write", "readonly", None, 5, ["r"]])
+def test_a_mode_that_there_is_not_leaves_the_file(tmp_path, mode):
+    path = tmp_path / "state.npy"
+    np.save(path, np.arange(1000))
+    before = path.read_bytes()
+    for name in (path, tmp_path / "no"):
+        with pytest.raises(ValueError, match="mode"):
+            faultless.load(name, mode)
+    assert path.read_bytes() == before and os.listdir(tmp_path) == ["state.npy"]
 
 
 def test_the_example_goes_on_where_it_was_saved(tmp_path, blocks):

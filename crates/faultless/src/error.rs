@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use faultless_base::sys::limits;
 use faultless_mm::region::change::Refused;
 
 /// Why a region cannot be made or changed.
@@ -83,7 +84,7 @@ impl fmt::Display for Error {
         let os = |error: &i32| io::Error::from_raw_os_error(*error);
         f.write_str(match self {
             Self::Length => "a region cannot have this length: give at least 1 byte, and less than the address space",
-            Self::NoAddressSpace => "the kernel refused the address space: ask for less, or raise `ulimit -v`",
+            Self::NoAddressSpace => return no_addresses(f),
             Self::NoUserfaultfd(error @ (libc::EMFILE | libc::ENFILE)) => {
                 return write!(
                     f,
@@ -100,7 +101,13 @@ impl fmt::Display for Error {
             }
             Self::NoFeature => "the kernel's userfaultfd lacks a feature for this delivery mode: use another mode",
             Self::DirectBacking => "with direct or kernel delivery no fault can be filled from a backing: use thread or signal",
-            Self::NoThread => "no handler thread can be started: raise `ulimit -u` or `ulimit -v`, or use signal or kernel delivery",
+            Self::NoThread => {
+                let limit = limits::of_addresses().map_or(String::new(), |limit| format!(" or {limit}"));
+                return write!(
+                    f,
+                    "no handler thread can be started: raise `ulimit -u`{limit}, or use signal or kernel delivery"
+                );
+            }
             Self::Valgrind => {
                 "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"
             }
@@ -138,6 +145,12 @@ impl fmt::Display for Error {
             Self::Kernel(error) => return write!(f, "the kernel refused: {}", os(error)),
         })
     }
+}
+
+/// Says that the kernel refused addresses, and names the limit, if it is one.
+pub(crate) fn no_addresses(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("the kernel refused the address space: ask for less")?;
+    limits::of_addresses().map_or(Ok(()), |limit| write!(f, ", or raise {limit}"))
 }
 
 impl std::error::Error for Error {}

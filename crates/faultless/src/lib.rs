@@ -58,7 +58,7 @@ use crate::process::owner::Owner;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused the address space: lower the size, or raise `ulimit -v`.
+    /// The kernel refused the address space: lower the size, or raise the limit that the text names.
     NoAddressSpace,
     /// The arena has no room for a block of this size: make it larger, or drop other blocks.
     ArenaFull,
@@ -66,10 +66,10 @@ pub enum Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoAddressSpace => "the kernel refused the address space (see ulimit -v)",
-            Self::ArenaFull => "the arena has no room for a block of this size",
-        })
+        match self {
+            Self::NoAddressSpace => error::no_addresses(f),
+            Self::ArenaFull => f.write_str("the arena has no room for a block of this size"),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 
 use faultless::Background;
 use faultless::region::{Delivery, Error, Region, Save, Snapshot};
@@ -279,6 +280,30 @@ fn who_waits_for_a_save_hears_of_signals() {
     });
 }
 
+/// A wait for so long at most says that the work goes on, and else what a wait says.
+#[test]
+fn a_wait_may_end_before_the_work() {
+    let Some((region, snapshot)) = taken(3) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let saving = slow(&snapshot, &directory.path().join("state"));
+    for timeout in [Duration::ZERO, Duration::from_millis(1)] {
+        assert_eq!(saving.wait_timeout(timeout), Ok(None));
+    }
+    saving.cancel();
+    assert_eq!(saving.wait_timeout(Duration::MAX), Err(Error::Cancelled));
+    assert_eq!(
+        region.populate_in_background(0..3 * SLOT).unwrap().wait_timeout(Duration::MAX),
+        Ok(Some(3 * SLOT))
+    );
+    let populating = region.populate_in_background(0..3 * SLOT).unwrap();
+    let ready = loop {
+        if let Some(ready) = populating.wait_timeout(Duration::from_millis(1)).unwrap() {
+            break ready;
+        }
+    };
+    assert_eq!(ready, 3 * SLOT);
+}
+
 /// A save that was cancelled is not taken for one that was done.
 #[test]
 fn a_cancelled_save_is_an_error_for_all_who_wait() {
@@ -336,5 +361,15 @@ fn bytes_are_saved_as_snapshots_are() {
     Save::new().header(*b"head").write(b"bytes", &path).unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"headbytes");
     assert_eq!(Save::new().write(b"", "/dev/null".as_ref()), Err(Error::NoFile));
+    for ends in [false, true] {
+        let mut file = Save::new().header(*b"more").create(&path).unwrap();
+        file.write(b"by").unwrap();
+        file.write(b"tes").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"headbytes");
+        if ends {
+            file.end().unwrap();
+        }
+    }
+    assert_eq!(fs::read(&path).unwrap(), b"morebytes");
     assert_eq!(names(directory.path()), ["state"]);
 }

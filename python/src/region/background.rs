@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::errors::{Size, failed};
+use crate::turns::{TURN, by_turns};
 
 /// Work in the background: memory that is being made ready (`reserve`, `Region.populate_in_background`), or a snapshot
 /// that is being saved (`save`).
@@ -69,7 +70,8 @@ impl Background {
         self.work.is_done()
     }
 
-    /// Helps until all is ready, or no more is to be had.
+    /// Helps until all is ready, or no more is to be had. Signals are handled meanwhile. An exception of a handler, such as
+    /// `KeyboardInterrupt`, ends the wait, and the work goes on.
     ///
     /// Returns
     /// -------
@@ -88,7 +90,7 @@ impl Background {
     /// >>> faultless.Region(4 << 20).populate_in_background().wait()
     /// 4194304
     fn wait(&self, py: Python<'_>) -> PyResult<usize> {
-        py.detach(|| self.work.wait()).map_err(failed)
+        by_turns(py, || self.work.wait_timeout(TURN).map_err(failed))
     }
 
     /// Ends it, and waits for the step under way. What is ready stays so. `wait` is a `RegionError` then, unless the

@@ -15,9 +15,9 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::errors::{Size, failed, word};
 use crate::options::{Options, name};
 use crate::sigbus::User;
+use crate::turns::{self, PAGE};
 use background::Background;
 
-const PAGE: usize = 4096;
 const RIGHTS: &[(&str, Rights)] = &[("none", Rights::None), ("r", Rights::Read), ("rw", Rights::Write)];
 const ADVICE: &[(&str, Advice)] = &[
     ("normal", Advice::Normal),
@@ -267,7 +267,9 @@ impl Region {
     #[pyo3(signature = (start = Size(0), stop = None), text_signature = "($self, start=0, stop=None)")]
     fn populate(&self, py: Python<'_>, start: Size, stop: Option<Size>) -> PyResult<()> {
         let memory = self.memory()?;
-        py.detach(|| memory.populate(Self::part(&memory, start, stop))).map_err(failed)
+        let (address, length) = (memory.as_ptr() as usize, memory.len().next_multiple_of(PAGE));
+        let part = Self::part(&memory, start, stop);
+        turns::populate(py, [address, length], part, |part| memory.populate(part))
     }
 
     /// The same in the background.

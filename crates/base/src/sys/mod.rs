@@ -19,6 +19,7 @@ pub mod home;
 pub mod isolate;
 mod job;
 mod kept;
+pub mod limits;
 pub mod linux;
 mod looks;
 pub mod lost;

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use faultless_base::sys::{raw, thread};
 
@@ -15,6 +16,9 @@ use crate::process::bell::Bell;
 use crate::process::masked::Masked;
 use crate::process::owner::Owner;
 use crate::process::thread::Thread;
+
+/// The end of a wait that has none, by the clock of [`raw::now_ns`].
+const NEVER: u64 = u64::MAX;
 
 /// What is done step by step, by several threads at a time.
 pub(crate) trait Work: Send + Sync {
@@ -87,10 +91,10 @@ impl Job {
         Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), masked }
     }
 
-    /// Does steps until all are begun, or a caller ends it. Signals are held back in steps, and not between them: a
+    /// Does steps until all are begun, a caller ends it, or it is so late. Signals are held back in steps, and not between them: a
     /// program that waits for hours is to hear of them.
-    fn work(&self) {
-        while let Some((n, work, _masked)) = self.begin() {
+    fn work(&self, until: u64) {
+        while let Some((n, work, _masked)) = self.begin(until) {
             // A thread that is lost would be waited for in vain.
             let step = catch_unwind(AssertUnwindSafe(|| work.step(n)));
             drop(work);
@@ -100,9 +104,10 @@ impl Job {
 
     /// The next step, when it is due, with signals held back: a handler that ended the work would wait for the step of
     /// its own thread.
-    fn begin(&self) -> Option<(usize, Arc<dyn Work>, Masked)> {
+    fn begin(&self, until: u64) -> Option<(usize, Arc<dyn Work>, Masked)> {
         loop {
             let rung = self.bell.rung();
+            let left = left(until)?;
             let mut state = self.state();
             let work = match &state.work {
                 Some(work) if !state.is_over(self.steps) => work.clone(),
@@ -122,7 +127,7 @@ impl Job {
                     // Not after the lock: the next holder of it may take the work for the last one.
                     drop(work);
                     drop(state);
-                    self.bell.wait(rung, Some(rest));
+                    self.bell.wait(rung, Some(rest.min(left)));
                 }
                 // The next turn settles that.
                 Err(error) => state.fail(error),
@@ -154,18 +159,23 @@ impl Job {
         }
     }
 
-    /// Waits until the work has gone. No step may begin any more.
-    fn rest(&self) -> Locked<'_> {
+    /// Waits until the work has gone. No step may begin any more, or there is an end to the wait.
+    fn rest(&self, until: u64) -> Option<Locked<'_>> {
         loop {
             let rung = self.bell.rung();
             let state = self.state();
             if state.is_gone {
-                return state;
+                return Some(state);
             }
             drop(state);
-            self.bell.wait(rung, None);
+            self.bell.wait(rung, Some(left(until)?));
         }
     }
+}
+
+/// Nanoseconds until then. None: it is past.
+fn left(until: u64) -> Option<u64> {
+    until.checked_sub(raw::now_ns()).filter(|left| *left > 0)
 }
 
 impl State {
@@ -210,14 +220,14 @@ impl Background {
         let job = Arc::new(Job { steps, done: AtomicUsize::new(0), state: Mutex::new(state), bell });
         // There may be no step at all.
         job.settle(job.state());
-        let work = |job: Arc<Job>| move || job.work();
+        let work = |job: Arc<Job>| move || job.work(NEVER);
         if priority == Priority::Ordinary || !owner::start_with(work(job.clone())) {
             let shared = job.clone();
             let work = move || {
                 if priority == Priority::Idle {
                     thread::set_idle();
                 }
-                shared.work();
+                shared.work(NEVER);
             };
             drop(Thread::start(c"faultless-fill", work)?);
         }
@@ -244,11 +254,22 @@ impl Background {
     ///
     /// The error is that of the step that failed first, or [`Error::Cancelled`].
     pub fn wait(&self) -> Result<usize, Error> {
+        self.wait_until(NEVER).map(|ready| ready.unwrap_or_else(|| self.ready()))
+    }
+
+    /// The same for so long at most, and for the step that is under way then. `None`: it goes on.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<Option<usize>, Error> {
+        let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(NEVER);
+        self.wait_until(raw::now_ns().saturating_add(timeout))
+    }
+
+    fn wait_until(&self, until: u64) -> Result<Option<usize>, Error> {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        self.job.work();
-        self.job.rest().error.map_or_else(|| Ok(self.ready()), Err)
+        self.job.work(until);
+        let Some(state) = self.job.rest(until) else { return Ok(None) };
+        state.error.map_or_else(|| Ok(Some(self.ready())), Err)
     }
 
     /// Ends it, and waits for the steps under way. What is ready stays ready. From then on [`Background::wait`] is
@@ -260,7 +281,7 @@ impl Background {
                 state.fail(Error::Cancelled);
             }
             self.job.settle(state);
-            drop(self.job.rest());
+            drop(self.job.rest(NEVER));
         }
     }
 

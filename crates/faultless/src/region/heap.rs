@@ -259,7 +259,15 @@ impl Block {
 
     /// Brings all pages of it at once, so that system calls find them in every delivery mode.
     pub fn populate(&self) -> Result<(), Error> {
-        self.region.populate(self.offset..self.offset + self.length.next_multiple_of(PAGE))
+        self.populate_range(0..self.length.next_multiple_of(PAGE))
+    }
+
+    /// The same of a part, in whole pages.
+    pub fn populate_range(&self, range: Range<usize>) -> Result<(), Error> {
+        if range.start > range.end || range.end > self.length.next_multiple_of(PAGE) {
+            return Err(Error::Outside);
+        }
+        self.region.populate(self.offset + range.start..self.offset + range.end)
     }
 }
 

@@ -22,7 +22,7 @@ pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::region::change::Advice;
 pub use heap::{Block, Heap};
-pub use save::Save;
+pub use save::{Save, Written};
 pub use snapshot::Snapshot;
 
 use crate::background::{Background, Priority};

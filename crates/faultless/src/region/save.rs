@@ -107,10 +107,36 @@ impl Save {
 
     /// Writes bytes of the program's to a file in the same way, all of them before this returns, as fast as it goes.
     pub fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
+        let mut file = self.create(path)?;
+        file.write(bytes)?;
+        file.end()
+    }
+
+    /// Begins a file that bytes of the program's are written to in the same way, piece by piece.
+    pub fn create(&self, path: &Path) -> Result<Written, Error> {
         let target = Target::new(path)?;
         target.write(&self.header, 0)?;
-        target.write(bytes, self.header.len())?;
-        target.end()
+        Ok(Written { target, length: self.header.len() })
+    }
+}
+
+/// A file that is being written. It has its name after [`Written::end`]; if it is dropped before, nothing is left of it.
+pub struct Written {
+    target: Target,
+    length: usize,
+}
+
+impl Written {
+    /// Writes what comes next.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.target.write(bytes, self.length)?;
+        self.length += bytes.len();
+        Ok(())
+    }
+
+    /// That was all: it gets its name when it is durable.
+    pub fn end(self) -> Result<(), Error> {
+        self.target.end()
     }
 }
 
