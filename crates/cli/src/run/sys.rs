@@ -6,17 +6,21 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use super::filters;
+
 /// What this process inherited, before Rust's runtime changed it: it ignores SIGPIPE and opens /dev/null in place
 /// of missing standard files.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-// SAFETY: a function without arguments, which is what the loader calls before main.
+// SAFETY: a function of the type that the GNU C library's loader calls before main, with the words of the command.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static RECORD: extern "C" fn() = record;
+static RECORD: extern "C" fn(libc::c_int, *const *const libc::c_char) = record;
 
-extern "C" fn record() {
+extern "C" fn record(_: libc::c_int, words: *const *const libc::c_char) {
+    // SAFETY: the words of this command, as the C library hands them to constructors.
+    unsafe { filters::look(words) };
     // SAFETY: queries only; `action` is writable.
     unsafe {
         let mut action: libc::sigaction = zeroed();
