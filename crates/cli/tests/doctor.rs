@@ -272,3 +272,28 @@ fn a_user_without_rights() {
     assert_eq!(*level == "good", everybody, "{report:#}");
     assert_ne!(finding(&report, "uffd_ptrace")["level"], "good");
 }
+
+/// It measures the rest, and says what it could not.
+#[test]
+fn no_thread_is_no_end() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("faultless");
+    copy_program(env!("CARGO_BIN_EXE_faultless"), &copy);
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // A user who has no process but this one.
+    let user = 65_000 - std::process::id() % 1000;
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -u 1; exec \"$@\"", "bash"]).arg(&copy).args(["doctor", "--json"]);
+    command.env("FAULTLESS_LIBRARY", "/proc/self/exe").current_dir("/").uid(user).gid(user);
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            faultless_testkit::skip("this user cannot become another");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(!report["costs"].is_null(), "{report:#}");
+}
