@@ -297,3 +297,17 @@ fn no_thread_is_no_end() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert!(!report["costs"].is_null(), "{report:#}");
 }
+
+/// The kernel's signal would end it without a word.
+#[test]
+fn a_limit_of_files_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = doctor(["--json", "--no-measure"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0; out=$1; shift; exec \"$@\" >\"$out\"", "sh"]).arg(dir.path().join("out"));
+    command.arg(inner.get_program()).args(inner.get_args()).env("FAULTLESS_LIBRARY", "/proc/self/exe");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("cannot write the report: File too large"), "{said}");
+}

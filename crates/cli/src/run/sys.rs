@@ -23,15 +23,25 @@ static RECORD: extern "C" fn(libc::c_int, *const *const libc::c_char) = record;
 extern "C" fn record(_: libc::c_int, words: *const *const libc::c_char) {
     // SAFETY: the words of this command, as the C library hands them to constructors.
     unsafe { filters::look(words) };
-    // SAFETY: queries only; `action` is writable.
+    // SAFETY: queries, and a handler that does nothing; `action` is writable.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         libc::sigaction(libc::SIGPIPE, null(), &mut action);
         PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        // A file that becomes longer than the limit is an error, which is said. A handler, unlike SIG_IGN, is not inherited
+        // by programs.
+        libc::sigaction(libc::SIGXFSZ, null(), &mut action);
+        if action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &action, null_mut());
+        }
         let closed = (0..3).filter(|fd| libc::fcntl(*fd, libc::F_GETFD) < 0).fold(0, |set, fd| set | 1 << fd);
         CLOSED.store(closed, Ordering::Relaxed);
     }
 }
+
+extern "C" fn nothing(_: libc::c_int) {}
 
 /// The signal state that this process was started with, for the program to start with.
 #[derive(Clone, Copy)]
