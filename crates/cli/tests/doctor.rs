@@ -272,3 +272,42 @@ fn a_user_without_rights() {
     assert_eq!(*level == "good", everybody, "{report:#}");
     assert_ne!(finding(&report, "uffd_ptrace")["level"], "good");
 }
+
+/// It measures the rest, and says what it could not.
+#[test]
+fn no_thread_is_no_end() {
+    limit();
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("faultless");
+    copy_program(env!("CARGO_BIN_EXE_faultless"), &copy);
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    // A user who has no process but this one.
+    let user = 65_000 - std::process::id() % 1000;
+    let mut command = Command::new("bash");
+    command.args(["-c", "ulimit -u 1; exec \"$@\"", "bash"]).arg(&copy).args(["doctor", "--json"]);
+    command.env("FAULTLESS_LIBRARY", "/proc/self/exe").current_dir("/").uid(user).gid(user);
+    let output = match command.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            faultless_testkit::skip("this user cannot become another");
+            return;
+        }
+        output => output.unwrap(),
+    };
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(!report["costs"].is_null(), "{report:#}");
+}
+
+/// The kernel's signal would end it without a word.
+#[test]
+fn a_limit_of_files_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = doctor(["--json", "--no-measure"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -f 0; out=$1; shift; exec \"$@\" >\"$out\"", "sh"]).arg(dir.path().join("out"));
+    command.arg(inner.get_program()).args(inner.get_args()).env("FAULTLESS_LIBRARY", "/proc/self/exe");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{said}");
+    assert!(said.contains("cannot write the report: File too large"), "{said}");
+}

@@ -69,6 +69,29 @@ fn a_stop_is_copied_and_undone() {
     }
 }
 
+/// By another process that knows the program's number alone: `cpulimit`, a supervisor, the kernel when memory is short.
+#[test]
+fn a_stopped_program_that_goes_on_or_ends_by_anothers_doing_is_not_waited_for() {
+    for (signal, status) in [("CONT", Some(5)), ("KILL", None)] {
+        // The helper acts when both are stopped.
+        let script = format!(
+            "(until grep -q '^State:.T' /proc/$PPID/status; do sleep 0.02; done; kill -{signal} $$) & kill -STOP $$; exit 5"
+        );
+        let out = output(["--", "sh", "-c", &script]);
+        assert_eq!(out.status.code(), status, "{signal}: {}", text(&out.stderr));
+    }
+}
+
+/// A process that continues this one means the program, also where neither is stopped.
+#[test]
+fn a_continue_reaches_a_program_that_is_not_stopped() {
+    let script = format!("trap 'exit 9' {}; echo ready; while :; do sleep 0.02; done", libc::SIGCONT);
+    let (mut child, line) = started(&mut run(["--", "sh", "-c", &script]));
+    assert_eq!(line, "ready");
+    kill_process(pid(&child), Signal::CONT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
 #[test]
 fn a_program_that_stops_twice_stops_twice() {
     let mut child = run(["--", "sh", "-c", "kill -STOP $$; kill -STOP $$; exit 6"])

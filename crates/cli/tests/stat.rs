@@ -369,3 +369,20 @@ fn a_narrow_terminal_loses_nothing() {
     let out = faultless(args).env("COLUMNS", "40").output().unwrap();
     assert!(text(&out.stdout).contains(" s\n"), "lines of counters, not columns");
 }
+
+/// The program's status counts, and what is missing is said.
+#[test]
+fn a_program_goes_on_where_no_thread_can_report() {
+    let mut command = faultless(["stat", "--", "sh", "-c", "exit 5"]);
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "ulimit -d 1000 && exec \"$@\"", "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .output()
+        .unwrap();
+    assert_eq!(limited.status.code(), Some(5), "{}", text(&limited.stderr));
+    assert!(text(&limited.stderr).contains("nothing is reported: no thread for it"), "{}", text(&limited.stderr));
+    // Without the limit there is one.
+    assert!(!text(&command.output().unwrap().stderr).contains("no thread"));
+}

@@ -9,6 +9,7 @@
 //! | [`wire`] | records as the kernel writes them |
 //! | `file` | the file of a recording |
 //! | `map` | maps with fast hashes |
+//! | `maps` | the text of a process's mappings |
 //! | [`pairs`] | beginnings and ends of faults, put together |
 //! | [`collect`] | recording |
 //! | `ranges` | what lies at addresses |
@@ -22,6 +23,7 @@ pub mod collect;
 pub mod file;
 pub mod interpreted;
 mod map;
+mod maps;
 pub mod pairs;
 mod ranges;
 pub mod space;

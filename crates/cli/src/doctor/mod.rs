@@ -99,6 +99,14 @@ pub fn main(args: Args) -> ExitCode {
 
 fn examine(args: &Args) -> Report {
     let root = Root(Path::new("/"));
+    let program = args.program.iter().map(|word| word.display().to_string()).collect();
+    if let Some(why) = run::filters::ruled_out() {
+        let mut topics = vec![("Kernel", vec![filter(why)])];
+        if !args.program.is_empty() {
+            topics.push(("Program", program::check(&args.program)));
+        }
+        return Report::new(topics, None, program);
+    }
     // Before anything starts a thread: a child is forked for a part of it.
     let tried = Tried::new();
     let mut topics = checks::all(root, &tried, Features::detect(), &measure::allowed_cpus());
@@ -110,8 +118,14 @@ fn examine(args: &Args) -> Report {
     topics.iter_mut().find(|(name, _)| *name == "Machine").into_iter().for_each(|(_, findings)| {
         findings.extend(costs.as_ref().and_then(reserve));
     });
-    let program = args.program.iter().map(|word| word.display().to_string()).collect();
     Report::new(topics, costs, program)
+}
+
+/// A filter of system calls that kills: all else that is tried here might be killed, too.
+fn filter(why: String) -> Finding {
+    let means = "`faultless run` runs programs plain. Nothing else is tried or measured here: the filter might end this \
+                 command.";
+    Finding::new("seccomp", Level::Cannot, why.trim_start_matches("its ").to_owned(), means)
 }
 
 /// Whether a warm reserve would help: what the first touch of idle memory costs beside that of memory just freed.

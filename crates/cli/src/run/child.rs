@@ -10,6 +10,9 @@
 //! | from the program itself (a signal to its whole group) | nothing: the program got it too |
 //! | SIGCHLD from the kernel | the program's state is read: a stop is copied, an end is the end |
 //!
+//! While this process is stopped, a child of its own looks at the program, and continues this process when the program
+//! goes on or ends by another's doing.
+//!
 //! One sent to the whole group by another process can reach the program twice: it is not known which other processes
 //! were meant.
 
@@ -102,7 +105,7 @@ impl Running {
     /// Stands in for the program until it ends; `now_and_then` is called, if that takes long.
     pub fn wait(self, mut now_and_then: impl FnMut()) -> io::Result<Outcome> {
         let pid = self.pid();
-        let (mut stopped, mut interrupted) = (false, None);
+        let (mut stopped, mut interrupted, mut helper) = (false, None, None);
         let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
@@ -114,18 +117,18 @@ impl Running {
                 now_and_then();
                 continue;
             };
+            // One of our own helper's tells that the program goes on already.
+            let is_helpers =
+                received.signal == libc::SIGCONT && received.sender.is_some_and(|sender| helper == Some(sender));
             // A signal to all of its group, or to its parent, is the program's own business.
-            let is_own = received.sender.is_some_and(|sender| sys::descends(sender, pid));
+            let is_own = is_helpers || received.sender.is_some_and(|sender| sys::descends(sender, pid));
             let asks_to_end =
                 matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
             if asks_to_end && !is_own {
                 interrupted = Some(received.signal);
             }
-            match received.signal {
-                // A process that continues this one continues the program, and has done so already if it was the group.
-                libc::SIGCONT if !stopped => {}
-                _ if received.sender.is_some() && !is_own => sys::forward(&received, pid),
-                _ => {}
+            if received.sender.is_some() && !is_own {
+                sys::forward(&received, pid);
             }
             if sys::has_ended(pid) {
                 evidence.last_look(pid);
@@ -147,7 +150,7 @@ impl Running {
                             since = Instant::now();
                         }
                         stopped = true;
-                        sys::suffer(signal);
+                        helper = sys::suffer_with(signal, pid);
                         continue;
                     }
                 };

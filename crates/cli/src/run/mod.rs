@@ -3,6 +3,7 @@
 mod child;
 mod compare;
 mod evidence;
+pub mod filters;
 mod launch;
 mod link;
 mod options;

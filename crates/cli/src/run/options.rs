@@ -1,6 +1,6 @@
 //! What is asked for on the command line, and the environment that says so to the library.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use faultless_measure::library;
 pub use faultless_measure::library::LIBRARY;
 use faultless_page::knobs::{Knob, skip};
 
-use super::{link, program, sys};
+use super::{filters, link, program, sys};
 use crate::profile::Known;
 use crate::settings::{self, Origin, Setting};
 use crate::warm;
@@ -145,6 +145,37 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
+/// Options whose value is the next word.
+const WITH_VALUE: [&str; 13] = [
+    "-s",
+    "--set",
+    "--budget",
+    "--malloc-threshold",
+    "--mmap-threshold",
+    "--skip",
+    "--json",
+    "--export-json",
+    "--compare",
+    "--warmup",
+    "--prepare",
+    "--export-csv",
+    "--export-markdown",
+];
+
+/// The place of the program among words of `run`, before there is a runtime to read them with.
+pub fn program_in(words: &[&CStr]) -> Option<usize> {
+    let mut i = 0;
+    loop {
+        let word = words.get(i)?.to_bytes();
+        match word {
+            b"--" => return (i + 1 < words.len()).then_some(i + 1),
+            _ if WITH_VALUE.iter().any(|option| option.as_bytes() == word) => i += 2,
+            _ if word.starts_with(b"-") && word.len() > 1 => i += 1,
+            _ => return Some(i),
+        }
+    }
+}
+
 impl Args {
     /// The same with what the user's file says. What is wrong with that, or with the environment, is an error.
     pub fn with_file(self) -> Result<Self> {
@@ -169,6 +200,9 @@ impl Args {
     /// environment has it.
     pub fn covered(&self, library: &Path, stats: Option<&Path>) -> Command {
         let mut command = self.command();
+        if filters::ruled_out().is_some() {
+            return command;
+        }
         command.env("LD_PRELOAD", preload(library, std::env::var_os("LD_PRELOAD")));
         // AddressSanitizer as a shared library refuses to start behind any other; ours then stays away.
         command.env("ASAN_OPTIONS", asan_options(std::env::var_os("ASAN_OPTIONS")));
@@ -258,6 +292,9 @@ impl Args {
         if std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.first() == Some(&b'2')) {
             return Some("the kernel does not overcommit (vm.overcommit_memory is 2)".into());
         }
+        if let Some(why) = filters::ruled_out() {
+            return Some(why);
+        }
         let name = self.skipped()?;
         Some(format!("{} is to be skipped", name.display()))
     }
@@ -303,6 +340,27 @@ mod tests {
         assert_eq!(preload(Some("/b.so /c.so")), "/a/f.so:/b.so /c.so");
         assert_eq!(preload(Some("/a/f.so:/b.so")), "/a/f.so:/b.so");
         assert_eq!(preload(Some("/a/f.so2")), "/a/f.so:/a/f.so2");
+    }
+
+    #[test]
+    fn the_program_is_found_behind_the_options() {
+        use clap::CommandFactory;
+        #[derive(clap::Parser)]
+        struct Run {
+            #[command(flatten)]
+            args: Args,
+        }
+        for option in Run::command().get_arguments().filter(|option| !option.is_positional()) {
+            let long = option.get_long_and_visible_aliases().unwrap_or_default();
+            let names = long.into_iter().map(|name| format!("--{name}"));
+            let names: Vec<_> = names.chain(option.get_short().map(|name| format!("-{name}"))).collect();
+            let is_valued = option.get_action().takes_values();
+            assert!(!names.is_empty());
+            assert!(names.iter().all(|name| WITH_VALUE.contains(&name.as_str()) == is_valued), "{names:?}");
+        }
+        assert_eq!(program_in(&[c"--quiet", c"-s", c"budget=3M", c"sh", c"--", c"x"]), Some(3));
+        assert_eq!(program_in(&[c"--json", c"a", c"--skip=x", c"--", c"-x"]), Some(4));
+        assert_eq!((program_in(&[c"--help"]), program_in(&[c"--"]), program_in(&[])), (None, None, None));
     }
 
     #[test]

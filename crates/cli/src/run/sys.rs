@@ -6,26 +6,42 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use faultless_base::sys::raw::{read_file, syscall};
+
+use super::filters;
+
 /// What this process inherited, before Rust's runtime changed it: it ignores SIGPIPE and opens /dev/null in place
 /// of missing standard files.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-// SAFETY: a function without arguments, which is what the loader calls before main.
+// SAFETY: a function of the type that the GNU C library's loader calls before main, with the words of the command.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static RECORD: extern "C" fn() = record;
+static RECORD: extern "C" fn(libc::c_int, *const *const libc::c_char) = record;
 
-extern "C" fn record() {
-    // SAFETY: queries only; `action` is writable.
+extern "C" fn record(_: libc::c_int, words: *const *const libc::c_char) {
+    // SAFETY: the words of this command, as the C library hands them to constructors.
+    unsafe { filters::look(words) };
+    // SAFETY: queries, and a handler that does nothing; `action` is writable.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         libc::sigaction(libc::SIGPIPE, null(), &mut action);
         PIPE_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        // A file that becomes longer than the limit is an error, which is said. A handler, unlike SIG_IGN, is not inherited
+        // by programs.
+        libc::sigaction(libc::SIGXFSZ, null(), &mut action);
+        if action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &action, null_mut());
+        }
         let closed = (0..3).filter(|fd| libc::fcntl(*fd, libc::F_GETFD) < 0).fold(0, |set, fd| set | 1 << fd);
         CLOSED.store(closed, Ordering::Relaxed);
     }
 }
+
+extern "C" fn nothing(_: libc::c_int) {}
 
 /// The signal state that this process was started with, for the program to start with.
 #[derive(Clone, Copy)]
@@ -156,6 +172,56 @@ pub fn suffer(signal: i32) {
         libc::sigaddset(&mut set, signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut old);
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, null_mut());
+    }
+}
+
+/// Stops this process as `signal` stopped program `pid`, until either is continued, or the program ends. The number of
+/// the helper that looks at the program meanwhile; it is gone when this returns.
+pub fn suffer_with(signal: i32, pid: i32) -> Option<i32> {
+    let path = |of: i32| std::ffi::CString::new(format!("/proc/{of}/stat")).ok();
+    // SAFETY: no arguments.
+    let this = unsafe { libc::getpid() };
+    let (theirs, ours) = (path(pid)?, path(this)?);
+    // SAFETY: the child has a copy of this memory, in which other threads may have held locks: it makes system calls
+    // alone, until it is killed. Its number is that of a child that was not waited for.
+    unsafe {
+        let helper = match syscall(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) {
+            Ok(0) => continue_when_gone_on(&theirs, this, &ours),
+            made => made.ok().map(|helper| helper as i32),
+        };
+        suffer(signal);
+        if let Some(helper) = helper {
+            libc::kill(helper, libc::SIGKILL);
+            libc::waitpid(helper, null_mut(), 0);
+        }
+        helper
+    }
+}
+
+/// Continues process `this` whenever it is stopped and the program is not.
+fn continue_when_gone_on(theirs: &std::ffi::CStr, this: i32, ours: &std::ffi::CStr) -> ! {
+    const SHORTEST: libc::c_long = 10_000_000;
+    const LONGEST: libc::c_long = 200_000_000;
+    let is_stopped = |path| {
+        let mut text = [0; 512];
+        let text = read_file(path, &mut text);
+        let name_end = text.windows(2).rposition(|two| two == b") ");
+        name_end.is_some_and(|end| matches!(text.get(end + 2), Some(b'T' | b't')))
+    };
+    // A group of its own: what stops the program's, or continues it, is not for this one.
+    // SAFETY: no memory but a time on this stack.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        let mut pause = SHORTEST;
+        while libc::getppid() == this {
+            if is_stopped(ours) && !is_stopped(theirs) {
+                libc::kill(this, libc::SIGCONT);
+            }
+            libc::nanosleep(&libc::timespec { tv_sec: 0, tv_nsec: pause }, null_mut());
+            pause = (pause * 2).min(LONGEST);
+        }
+        libc::_exit(0)
     }
 }
 

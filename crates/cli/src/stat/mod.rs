@@ -172,7 +172,7 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     limits::more_files();
     let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
     let (ended, end) = channel::<u64>();
-    let reporter = std::thread::spawn(move || -> Result<()> {
+    let reporter = std::thread::Builder::new().spawn(move || -> Result<()> {
         let faults = loop {
             match end.recv_timeout(watch.pause()) {
                 Err(RecvTimeoutError::Timeout) => watch.look()?,
@@ -181,12 +181,14 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
         };
         watch.finish(faults)
     });
+    // The program runs by now, and goes on without.
+    let reporter = reporter.map_err(|error| complain(&format!("nothing is reported: no thread for it: {error}")));
     let outcome = running.wait(|| ()).context("lost sight of the program")?;
     // The thread may have ended with an error.
     let _ = ended.send(outcome.usage.minor_faults + outcome.usage.major_faults);
     drop(ended);
     let is_lost = dir.has_lost();
-    if let Ok(Err(error)) = reporter.join() {
+    if let Ok(Ok(Err(error))) = reporter.map(|reporter| reporter.join()) {
         complain(&format!("{error:#}"));
     }
     if is_lost {

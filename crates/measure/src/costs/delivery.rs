@@ -37,7 +37,7 @@ pub fn by_thread() -> Result<Probe, String> {
     Ok(Box::new(move |samples: &mut Samples| {
         Linux.discard(area.span());
         let all_served = thread::scope(|scope| {
-            let handler = scope.spawn(|| {
+            let handler = thread::Builder::new().spawn_scoped(scope, || {
                 cpus::leave_to_others();
                 let served = (0..PAGES).all(|_| match uffd.next_event(PATIENCE_MS) {
                     Ok(Some(Event::Fault { address, .. })) => serve(&uffd, address),
@@ -49,9 +49,10 @@ pub fn by_thread() -> Result<Probe, String> {
                 }
                 served
             });
+            let handler = handler.map_err(|error| format!("no handler thread: {error}"))?;
             faults("deliver_thread", &area, samples);
-            handler.join().unwrap_or(false)
-        });
+            Ok::<_, String>(handler.join().unwrap_or(false))
+        })?;
         if all_served { Ok(()) } else { Err("a fault was not delivered to the handler thread".into()) }
     }))
 }
