@@ -44,7 +44,10 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
             "program",
             Level::Cannot,
             format!("{} is no file that can be run", name.display()),
-            "The interpreter in its first line is missing.",
+            match program::find(name, std::env::var_os("PATH").as_deref()).is_some_and(|path| !path.is_file()) {
+                true => "It is no regular file.",
+                false => "The interpreter in its first line is missing.",
+            },
         ));
         return findings;
     };
@@ -89,7 +92,10 @@ fn kind(program: &Program) -> Finding {
         Kind::Privileged => {
             (Level::Cannot, "It runs plain, unless started by the user whose rights it has, without gaining any.")
         }
-        Kind::Unknown => (Level::Cannot, "Nothing can be said about it beforehand."),
+        Kind::Unknown => (
+            Level::Limited,
+            "Nothing can be said about it beforehand: `faultless run` says whether it was covered.",
+        ),
     };
     let finding = Finding::new("program", level, program.to_string(), means);
     match program.kind {
@@ -219,5 +225,10 @@ mod tests {
         assert_eq!(level("program_mode"), Some(Level::Cannot));
         file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!((level("program_mode"), level("program")), (None, Some(Level::Good)));
+        // The loader knows more than a look at the file.
+        std::fs::write(file.path(), "").unwrap();
+        assert_eq!(level("program"), Some(Level::Limited));
+        let means = |name: &str| check(&[name.into()]).iter().find(|f| f.id == "program").map(|f| f.means.clone());
+        assert_eq!(means("/dev/null").as_deref(), Some("It is no regular file."));
     }
 }

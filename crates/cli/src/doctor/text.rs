@@ -204,7 +204,7 @@ fn write_verdict(f: &mut impl Write, report: &Report, columns: usize) -> fmt::Re
     let text = match report.verdict {
         Verdict::Good => format!("Good: {whom} can be covered in full."),
         Verdict::Limited => format!("Limited: {whom} can be covered, but for what is said next."),
-        Verdict::Cannot => format!("Cannot: {whom} cannot be covered, for the reason said next."),
+        Verdict::Cannot => format!("Cannot: {whom} cannot be covered: see what is marked `cannot`."),
     };
     writeln!(f, "{}", wrap(&text, 0, columns))
 }
