@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 use common::recording::compiled;
 use common::{Scratch, faultless, text};
 
-/// Kills for the system calls whose numbers are given up to "--", and then is the program behind that.
+/// Kills for the system calls whose numbers are given up to "--", or refuses those below 0, and then is the program
+/// behind that.
 const CODE: &str = r#"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -22,8 +23,10 @@ int main(int count, char **words) {
     int n = 0, i = 1;
     code[n++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (; strcmp(words[i], "--"); i++) {
-        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(words[i]), 0, 1);
-        code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+        int number = atoi(words[i]);
+        code[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, abs(number), 0, 1);
+        int what = number < 0 ? SECCOMP_RET_ERRNO | 1 : SECCOMP_RET_KILL_PROCESS;
+        code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, what);
     }
     code[n++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {n, code};
@@ -128,4 +131,13 @@ fn doctor_tries_nothing_that_kills() {
     assert!(found.contains("the filter kills for userfaultfd, which faultless uses, and 1 more"), "{found}");
     let out = filtered.behind(&[libc::SYS_gettid], &["doctor", "--"]);
     assert_eq!(out.status.code(), Some(125), "{}", said(&out));
+}
+
+/// Signals that cannot be held back are not waited for.
+#[test]
+fn where_signals_cannot_be_held_back_the_end_is_noticed() {
+    faultless_testkit::limit::limit();
+    let filtered = Filtered::new("signals");
+    let out = filtered.behind(&[-libc::SYS_rt_sigprocmask], &["run", "--"]);
+    assert_eq!(out.status.code(), Some(7), "{}", said(&out));
 }

@@ -86,8 +86,10 @@ fn a_program_that_allows_itself_few_system_calls() {
 #[test]
 fn memory_that_becomes_smaller_where_it_moves_to() {
     let Some(case) = Case::compiled("shrinks.c", &[]) else { return };
-    let run = case.env("FAULTLESS_BUDGET", "16M").same();
-    assert!(run.counters.get(Counter::BytesAdvised) > 0, "no advice has split a mapping");
+    let case = case.env("FAULTLESS_BUDGET", "16M");
+    // On a busy machine the program may come too late for what was touched ahead of it, and then nothing is advised.
+    let is_split = || case.same().counters.get(Counter::BytesAdvised) > 0;
+    assert!((0..5).any(|_| is_split()), "no advice has split a mapping");
 }
 
 #[test]

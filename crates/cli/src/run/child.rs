@@ -109,27 +109,28 @@ impl Running {
         let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
         loop {
-            let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) else {
+            if let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) {
+                // One of our own helper's tells that the program goes on already.
+                let is_helpers = received.signal == libc::SIGCONT
+                    && received.sender.is_some_and(|sender| helper == Some(sender));
+                // A signal to all of its group, or to its parent, is the program's own business.
+                let is_own = is_helpers || received.sender.is_some_and(|sender| sys::descends(sender, pid));
+                let asks_to_end =
+                    matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
+                if asks_to_end && !is_own {
+                    interrupted = Some(received.signal);
+                }
+                if received.sender.is_some() && !is_own {
+                    sys::forward(&received, pid);
+                }
+            } else {
                 if self.start.elapsed() >= look {
                     evidence.look(pid);
                     look = self.start.elapsed() * 4;
                 }
                 now_and_then();
-                continue;
-            };
-            // One of our own helper's tells that the program goes on already.
-            let is_helpers =
-                received.signal == libc::SIGCONT && received.sender.is_some_and(|sender| helper == Some(sender));
-            // A signal to all of its group, or to its parent, is the program's own business.
-            let is_own = is_helpers || received.sender.is_some_and(|sender| sys::descends(sender, pid));
-            let asks_to_end =
-                matches!(received.signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP);
-            if asks_to_end && !is_own {
-                interrupted = Some(received.signal);
             }
-            if received.sender.is_some() && !is_own {
-                sys::forward(&received, pid);
-            }
+            // Also where no signal came: a filter may forbid to hold them back, and then none waits to be taken.
             if sys::has_ended(pid) {
                 evidence.last_look(pid);
             }
