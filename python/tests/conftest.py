@@ -19,6 +19,7 @@ SNAPSHOTS = [
     "test_files_are_numpys[C]",
     "test_files_are_numpys[F]",
     "test_a_state_is_saved_while_it_changes",
+    "test_a_save_that_is_interrupted_leaves_nothing",
     "test_errors_leave_what_was_there",
     "test_a_file_is_opened_lazily_and_may_change",
     "test_the_example_goes_on_where_it_was_saved",

@@ -2,7 +2,7 @@
 //!
 //! A file is opened when a function of it is asked for, and only its tables are read. One that is not the file that was
 //! mapped, that was changed since, or that has no table, gives no names: the function is then called by its file and
-//! place. What a file may take is bounded by its own length, and names by [`MOST_NAME`].
+//! place. What a file may take is bounded by its own length, and names by 4 KiB each.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
