@@ -305,10 +305,12 @@ impl<S: Sys> Space<S> {
             return true;
         }
         let span = shard.span(e);
+        let present = |looks: usize| {
+            let places = (0..=looks).map(|k| (span.start + span.bytes() / looks * k).min(span.end - 1));
+            places.filter(|&at| self.sys.present(at)).count()
+        };
         // Of a long one a few touched slots are not worth a question for each of the others.
-        let looks = if e.n > SAMPLES { SAMPLES } else { 2 };
-        let places = (0..=looks).map(|k| (span.start + span.bytes() / looks * k).min(span.end - 1));
-        let untouched = places.filter(|&at| self.sys.present(at)).count() <= looks / 8;
+        let untouched = present(2) == 0 || e.n > SAMPLES && present(SAMPLES) <= SAMPLES / 8;
         shard.untouched.note(untouched);
         untouched
     }
