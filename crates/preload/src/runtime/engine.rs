@@ -16,7 +16,7 @@ use faultless_page::layout::{Page, plain};
 use faultless_page::stats::Counter;
 
 use crate::kernel::call::pid;
-use crate::runtime::inside::Inside;
+use crate::runtime::inside::{Inside, REST_NS, WAIT_NS};
 use crate::runtime::settings::{self, Settings};
 use crate::runtime::{confined, fork, inside, page, retire, seen, worker};
 
@@ -269,7 +269,6 @@ fn undo(arena: Span) {
 /// Where another thread makes the engine, waits until it has, or has undone what it made of one that was called off.
 /// It takes a millisecond, and no signals; one that does not get on is not waited for longer than a second.
 pub fn wait_while_made() {
-    const WAIT_NS: u64 = 1_000_000_000;
     if !inside::are_calls_over() && STARTER.is_under_way(pid) {
         let start = raw::now_ns();
         while STARTER.is_under_way(pid) && raw::now_ns() - start < WAIT_NS {
@@ -277,9 +276,6 @@ pub fn wait_while_made() {
         }
     }
 }
-
-/// How long a thread rests that waits for another.
-pub(super) const REST_NS: u64 = 50_000;
 
 /// The frame that makes the engine has several copies of it.
 const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);

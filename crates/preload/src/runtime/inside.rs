@@ -303,7 +303,9 @@ static ENDER: AtomicBool = AtomicBool::new(false);
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// How long one thread waits for another, which may be stopped.
-const WAIT_NS: u64 = 1_000_000_000;
+pub(super) const WAIT_NS: u64 = 1_000_000_000;
+/// How long it rests meanwhile, each time.
+pub(super) const REST_NS: u64 = 50_000;
 
 /// This thread ends the engine's service until this is dropped. A handler may have interrupted the engine.
 pub struct Ending {
@@ -338,7 +340,6 @@ impl Ending {
     /// The engine makes no more calls than the program would from now on, and none is under way in other threads, unless
     /// one of them does not get on. False: another thread brings that about. This one is to [`give_way`](Self::give_way).
     pub fn end_calls(&mut self) -> bool {
-        const REST_NS: u64 = 50_000;
         OVER.store(true, Ordering::SeqCst);
         if self.before == EARLY {
             self.before = REFUSED;

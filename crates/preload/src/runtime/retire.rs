@@ -8,9 +8,9 @@ use faultless_page::layout::plain;
 use faultless_page::stats::Counter;
 
 use crate::runtime::engine::{
-    Engine, MANAGED_BYTES, REST_NS, RETIRED, STARTER, adopt, is_home, is_retired, running, wait_while_made,
+    Engine, MANAGED_BYTES, RETIRED, STARTER, adopt, is_home, is_retired, running, wait_while_made,
 };
-use crate::runtime::inside::{Ending, Inside, wait_for_end};
+use crate::runtime::inside::{Ending, Inside, REST_NS, wait_for_end};
 use crate::runtime::{confined, inside, page, settings, worker};
 
 /// The engine's own system calls once its service has ended.
@@ -96,13 +96,13 @@ fn retire_with(calls: Calls) {
 /// Gives back what is free; whether that was all. Waits for other threads' locks, if it may, as they are held for a moment
 /// as a rule.
 fn give_all_back(engine: &Engine, may_wait: bool) -> bool {
-    const WAIT_NS: u64 = 100_000_000;
+    const MOST_NS: u64 = 100_000_000;
     let start = raw::now_ns();
     loop {
         if engine.space.retire() {
             return true;
         }
-        if !may_wait || raw::now_ns() - start > WAIT_NS {
+        if !may_wait || raw::now_ns() - start > MOST_NS {
             return false;
         }
         raw::sleep_ns(REST_NS);
