@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-use common::{Scratch, is_root, library, run, text};
+use common::{Scratch, faultless, is_root, library, run, text};
 use faultless_testkit::copy_program;
 
 const DD: [&str; 5] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=8M", "count=1"];
@@ -97,6 +97,22 @@ fn odd_places_for_files_are_passed_over() {
         assert!(text(&out.stderr).contains("1 process covered;"), "{place:?}: {}", text(&out.stderr));
         let out = with(&["--compare", "1"]);
         assert_eq!(out.status.code(), Some(0), "{place:?}: {}", text(&out.stderr));
+    }
+}
+
+/// The program runs to its end, recorded or not.
+#[test]
+fn a_recording_without_memory_ends_no_program() {
+    for kib in [1000, 2000, 3000, 4000, 6000, 12_000] {
+        let script = format!("ulimit -d {kib}; exec \"$@\"");
+        let inner = faultless(["record", "-o", "/dev/null", "--", "sh", "-c", "exit 5"]);
+        let out = Command::new("sh")
+            .args(["-c", &script, "sh"])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .output();
+        let out = out.unwrap();
+        assert_eq!(out.status.code(), Some(5), "{kib}: {}", text(&out.stderr));
     }
 }
 

@@ -100,8 +100,9 @@ pub fn main(args: Args) -> ExitCode {
 fn examine(args: &Args) -> Report {
     let root = Root(Path::new("/"));
     let program = args.program.iter().map(|word| word.display().to_string()).collect();
-    if let Some(why) = run::filters::ruled_out() {
-        let mut topics = vec![("Kernel", vec![filter(why)])];
+    let alone = if root.has("proc/self") { run::filters::ruled_out().map(filter) } else { Some(no_proc()) };
+    if let Some(finding) = alone {
+        let mut topics = vec![("Kernel", vec![finding])];
         if !args.program.is_empty() {
             topics.push(("Program", program::check(&args.program)));
         }
@@ -126,6 +127,12 @@ fn filter(why: String) -> Finding {
     let means = "`faultless run` runs programs plain. Nothing else is tried or measured here: the filter might end this \
                  command.";
     Finding::new("seccomp", Level::Cannot, why.trim_start_matches("its ").to_owned(), means)
+}
+
+/// Nearly all that is looked at stands in /proc.
+fn no_proc() -> Finding {
+    let means = "`faultless run` finds neither its library nor the memory of a program. Nothing else can be told.";
+    Finding::new("proc", Level::Cannot, "/proc is not mounted here", means).change("sudo mount -t proc proc /proc")
 }
 
 /// Whether a warm reserve would help: what the first touch of idle memory costs beside that of memory just freed.

@@ -63,20 +63,26 @@ pub fn check(command: &[OsString]) -> Vec<Finding> {
     findings
 }
 
-/// A file that was named by its path, and that no user may run.
+/// A file that was named by its path, and that this user may not run.
 fn not_executable(name: &OsStr) -> Option<Finding> {
     let path = program::find(name, None)?;
     let mode = path.metadata().ok()?.permissions().mode();
-    let finding = || {
-        Finding::new(
-            "program_mode",
-            Level::Cannot,
-            format!("{} is not executable", path.display()),
-            "The kernel refuses to run it.",
-        )
-        .change(format!("chmod +x {}", word(&path.display().to_string())))
-    };
-    (mode & 0o111 == 0).then(finding)
+    let finding = |found: String, means| Finding::new("program_mode", Level::Cannot, found, means);
+    let shown = path.display();
+    if mode & 0o111 == 0 {
+        let finding = finding(format!("{shown} is not executable"), "The kernel refuses to run it.");
+        return Some(finding.change(format!("chmod +x {}", word(&shown.to_string()))));
+    }
+    if run::may_run(&path) {
+        return None;
+    }
+    Some(match run::runs_no_programs(&path) {
+        true => finding(
+            format!("{shown} is on a file system from which no program runs (mounted noexec)"),
+            "The kernel refuses to run it. A copy elsewhere can be run.",
+        ),
+        false => finding(format!("this user may not run {shown}"), "The kernel refuses to run it."),
+    })
 }
 
 fn kind(program: &Program) -> Finding {

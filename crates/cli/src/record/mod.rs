@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -138,6 +138,23 @@ fn said(args: &Args, end: &Last) {
     complain(&format!("{faults} page faults recorded{shows}"));
 }
 
+/// Memory that a recording takes: buffers, tables, the stack of a thread.
+const MEMORY: usize = 8 << 20;
+const NO_MEMORY: &str =
+    "not recorded: this command may not have the 8 MiB of memory that it takes (ulimit -d, ulimit -v)";
+
+/// Whether there is that much. Without it this command would end in the middle, and the program with it.
+fn has_memory() -> bool {
+    let mut memory = Vec::<u8>::new();
+    let had = memory.try_reserve_exact(MEMORY).is_ok();
+    std::hint::black_box(memory.as_mut_ptr());
+    had
+}
+
+fn started(command: &Command, inherited: Inherited, asked: &run::Args) -> Result<Running> {
+    Running::start(command, [None; 3], inherited).map_err(|error| run::not_started(&asked.program[0], &error))
+}
+
 fn program(args: Args) -> Result<End> {
     let asked = run::Args { program: args.program.clone(), set: args.set.clone(), ..run::Args::default() };
     // Where the processes leave what faultless counted.
@@ -154,6 +171,11 @@ fn program(args: Args) -> Result<End> {
     if args.python {
         command.env("PYTHONPERFSUPPORT", "1");
     }
+    let inherited = Inherited::read();
+    if !has_memory() {
+        complain(NO_MEMORY);
+        return Ok(started(&command, inherited, &asked)?.wait(|| ()).context("lost sight of the program")?.end);
+    }
     let target = Target::open(&args.output)?;
     let mut head = collect::head();
     head.program.command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -162,7 +184,6 @@ fn program(args: Args) -> Result<End> {
     head.program.not_covered =
         program.filter(|program| program.kind.is_plain()).map(|program| program.to_string());
     head.cost = collect::cost(args.options());
-    let inherited = Inherited::read();
     // Events go from this thread to the program that it starts, and count from its exec on.
     let recorder = Recorder::children(args.options());
     if let Err(refused) = &recorder {
@@ -171,8 +192,7 @@ fn program(args: Args) -> Result<End> {
     }
     head.begin();
     let start = head.start_ns;
-    let running = Running::start(&command, [None; 3], inherited);
-    let running = running.map_err(|error| run::not_started(&asked.program[0], &error))?;
+    let running = started(&command, inherited, &asked)?;
     // Whatever goes wrong from here on, the program runs to its end.
     let way = target.begin().and_then(|writer| Way::new(recorder.ok(), head, writer));
     let fold = || dir.iter().flatten().for_each(Dir::fold);

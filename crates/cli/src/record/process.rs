@@ -8,7 +8,7 @@ use faultless_record::collect::{self, Recorder, Running};
 use faultless_record::file::{End as Last, Writer};
 use faultless_record::sys::now;
 
-use super::{Args, LOOK, Target, fail, said};
+use super::{Args, LOOK, NO_MEMORY, Target, fail, has_memory, said};
 use crate::run::{complain, program};
 use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
 
@@ -75,6 +75,9 @@ fn process(asked: u32, args: &Args) -> Result<()> {
     let tids = threads(pid);
     if tids.is_empty() || !runs(pid) {
         bail!("process {pid}: there is none");
+    }
+    if !has_memory() {
+        bail!("{NO_MEMORY}");
     }
     signals::hold();
     let mut head = collect::head();

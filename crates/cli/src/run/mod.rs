@@ -30,7 +30,7 @@ use crate::profile::{Known, Seen};
 use crate::warm;
 use faultless_measure::pages::Dir;
 use summary::Summary;
-pub use sys::Inherited;
+pub use sys::{Inherited, may_run, runs_no_programs};
 
 /// Status when nothing was run, as of `env`.
 pub const FAILED: u8 = 125;

@@ -92,6 +92,10 @@ impl Known<'_> {
             let why = "its arguments and environment leave no room for the variables of the library (ARG_MAX)";
             return Some(Reason::Plain(why.into()));
         }
+        // The library could not know why its engine got no memory there.
+        if self.evidence.running.as_ref().is_some_and(|look| look.in_valgrind) {
+            return Some(Reason::Plain("valgrind runs it, and answers its malloc".into()));
+        }
         let Some(page) = self.page else {
             let last = self.evidence.ended.as_ref().map(|end| end.name.as_str())?;
             return self.args.skips(last).then(|| Reason::Plain(format!("{last} is to be skipped")));
@@ -108,17 +112,12 @@ impl Known<'_> {
     fn seen(&self) -> Option<Reason> {
         let Evidence { running, ended } = self.evidence;
         let lost = self.dir.ok().filter(|dir| dir.has_lost());
-        if let Some(Look { file, loaded, with_preload, other_root, namespaces, has_segment, in_valgrind }) =
-            running
-        {
+        if let Some(Look { file, loaded, with_preload, other_root, namespaces, has_segment, .. }) = running {
             let of_kind = file.as_deref().and_then(|path| Self::of_kind(path, false));
             let file = file.as_deref().unwrap_or(Path::new("a program")).display();
             // Programs have such segments of their own, too.
             if *has_segment && lost.is_some() {
                 return Some(Reason::Lost("it could not leave its counters where this command reads them".into()));
-            }
-            if *in_valgrind {
-                return Some(Reason::Plain("valgrind runs it, and answers its malloc".into()));
             }
             if *loaded == Some(false) {
                 return Some(Reason::Plain(match () {

@@ -1,7 +1,10 @@
 //! System calls that std has no safe form of.
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::zeroed;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -331,10 +334,28 @@ pub fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
     (known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
+/// A path as the kernel takes it.
+fn text(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
+}
+
 /// Whether a file has the attribute `name`.
-pub fn has_attribute(path: &std::path::Path, name: &std::ffi::CStr) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    std::ffi::CString::new(path.as_os_str().as_bytes())
-        // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
-        .is_ok_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
+pub fn has_attribute(path: &Path, name: &CStr) -> bool {
+    // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
+    text(path).is_some_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
+}
+
+/// Whether the kernel lets this user run a file, by its rights and by how its file system is mounted.
+pub fn may_run(path: &Path) -> bool {
+    // SAFETY: a string that ends with zero.
+    text(path).is_some_and(|path| unsafe { libc::access(path.as_ptr(), libc::X_OK) } == 0)
+}
+
+/// Whether its file system is mounted so that no program runs from it (`noexec`).
+pub fn runs_no_programs(path: &Path) -> bool {
+    // SAFETY: a structure of integers.
+    let mut about: libc::statvfs = unsafe { zeroed() };
+    // SAFETY: a string that ends with zero, and a writable structure.
+    let is_known = text(path).is_some_and(|path| unsafe { libc::statvfs(path.as_ptr(), &mut about) } == 0);
+    is_known && about.f_flag & libc::ST_NOEXEC != 0
 }

@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
 use crate::run::child::End;
+use crate::run::sys;
 
 /// A file without a name: among temporary files, wherever there is a place for them.
 pub fn unnamed() -> io::Result<File> {
@@ -31,6 +33,17 @@ impl Captured {
     /// Where standard output and error go.
     pub fn files(&self) -> [RawFd; 2] {
         [self.out.as_raw_fd(), self.err.as_raw_fd()]
+    }
+
+    /// An error where the files have no room for more: then the program may not have written all either.
+    pub fn had_room(&self) -> io::Result<()> {
+        let Self { out, err } = self;
+        [out, err].into_iter().try_for_each(|file| {
+            let end = file.metadata()?.len();
+            // More than the rest of a block.
+            let more = sys::with_long_files(|| file.write_all_at(&[0; 2 << 12], end));
+            more.and(file.set_len(end))
+        })
     }
 
     /// Shows what the run said on its standard error.
@@ -190,6 +203,18 @@ mod tests {
         let mut other = long.clone();
         other[150_000] = b'y';
         assert_eq!(place(&long, &other).unwrap().byte, 150_001);
+    }
+
+    /// A device without room stands for a file system without any.
+    #[test]
+    fn output_for_which_there_is_no_room_is_told() {
+        assert!(run(b"x", b"").had_room().is_ok());
+        let captured = run(b"all", b"");
+        captured.had_room().unwrap();
+        assert_eq!(captured.out.metadata().unwrap().len(), 3);
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let error = Captured { out: full(), err: full() }.had_room().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
     }
 
     #[test]

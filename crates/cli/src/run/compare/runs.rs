@@ -115,6 +115,7 @@ impl<'a> Runner<'a> {
             Running::start(&command, files, self.inherited).map_err(|error| NotStarted::new(self.args, &error))?;
         let pid = running.pid();
         let outcome = running.wait(fold).context("lost sight of the program")?;
+        captured.had_room().context("no room for all of the program's output (TMPDIR, /tmp, /dev/shm)")?;
         Ok(match outcome.interrupted {
             Some(signal) => Run::Interrupted(signal),
             None => Run::Done(Box::new((pid, outcome, captured))),
