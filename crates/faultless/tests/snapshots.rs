@@ -350,3 +350,23 @@ fn a_snapshot_is_saved_while_the_region_changes() {
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+/// Each thread that waits for a page has a message of its own. It is read when the page is there already, and nothing is
+/// protected where no snapshot was taken.
+#[test]
+fn memory_without_a_snapshot_is_brought_as_before() {
+    const THREADS: usize = 4;
+    limit();
+    let Some(region) = region(64 << 20) else { return };
+    part(&region, 0, SLOT).fill(1);
+    drop(region.snapshot_of(0..SLOT).unwrap());
+    let add = || {
+        for at in (SLOT..region.len()).step_by(PAGE) {
+            // SAFETY: mapped and aligned; all threads use it by such operations alone.
+            unsafe { AtomicU64::from_ptr(region.as_ptr().add(at).cast()) }.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(add)));
+    let counts = part(&region, SLOT, region.len() - SLOT);
+    assert!(counts.iter().step_by(PAGE).all(|count| *count == THREADS as u8));
+}

@@ -125,7 +125,7 @@ pub trait Mmu {
     /// Drops the rest of such a page if not all of it is there any more; whether it is whole.
     fn drop_unless_whole(&self, frame: usize) -> bool;
     /// Has writes to the pages of a span that are there raise faults; or lets them through again, and wakes the threads
-    /// that wait.
+    /// that wait. ENOENT: in a part of it no write was ever to raise a fault.
     fn protect_writes(&self, _span: Span, _protected: bool) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }

@@ -27,7 +27,7 @@ pub(crate) enum Needed {
 
 impl<M: Mmu> Region<M> {
     /// Lets a write to a page through, after a copy of the page if a snapshot needs one; the part of which writes go
-    /// through now. `None`: the page is not there. The caller has the entry of the page.
+    /// through now. `None`: the page is not there, or not protected. The caller has the entry of the page.
     pub(crate) fn let_through(
         &self,
         chain: &Chain,
@@ -42,7 +42,11 @@ impl<M: Mmu> Region<M> {
         };
         // Memory of another kind may lie beside the page.
         let own = |_| self.mmu.protect_writes(Span::new(page, PAGE), false);
-        Some(self.mmu.protect_writes(part, false).or_else(own).map(|()| (part, needed)))
+        match self.mmu.protect_writes(part, false).or_else(own) {
+            // Of this memory no snapshot was ever taken. The page was missing, and has come meanwhile.
+            Err(Errno::ENOENT) => None,
+            answer => Some(answer.map(|()| (part, needed))),
+        }
     }
 
     /// Lets writes through in the next slots, too, as long as no snapshot needs them.
