@@ -41,6 +41,7 @@ tests! {
     forks_of_all_kinds: passes("forks.c", &[""]);
     forks_while_threads_allocate: passes("forks.c", &["threads"]);
     memory_before_and_after_main: passes("early.c", &[""]);
+    large_variables_of_each_thread: passes("locals.c", &["1", "2", "3", "4", "5"]);
     a_program_that_leaves_its_surroundings: passes("departs.c", &[""]);
     a_program_started_behind_a_filter_that_kills: passes("filtered.c", &["exec"]);
     an_environment_that_is_gone: passes("gone.c", &[""]);

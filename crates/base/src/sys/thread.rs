@@ -8,10 +8,11 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 use super::cpus::{self, Set};
 use super::raw::{self, Access, syscall};
-use crate::Errno;
+use crate::{Errno, PAGE};
 
 const STACK_BYTES: usize = 128 << 10;
-/// Room on both sides of the thread pointer; zero bytes are what fresh thread-local variables of ours hold.
+/// Room on both sides of the thread pointer, beside that for variables which are known to lie farther below; zero bytes
+/// are what fresh thread-local variables of ours hold.
 const LOCAL_BYTES: usize = 16 << 10;
 
 /// The thread's number while it lives; the kernel clears it when it is gone. Some of those before it may not be gone
@@ -22,17 +23,22 @@ static THREADS: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 static COUNTED: [AtomicU32; PLACES] = [const { AtomicU32::new(0) }; PLACES];
 const PLACES: usize = 8;
 static MEMORY: AtomicUsize = AtomicUsize::new(0);
+/// The thread's pointer, in that memory.
+static POINTER: AtomicUsize = AtomicUsize::new(0);
 /// Whether the thread's table of descriptors is its own.
 static OWN_FILES: AtomicBool = AtomicBool::new(false);
 /// A thread was made, and has not left the program's table yet.
 static SHARES_FILES: AtomicBool = AtomicBool::new(false);
 
 /// Makes the thread's memory, once. Later it might lie where the program has just unmapped something, and expects
-/// nothing.
-pub fn prepare() {
+/// nothing. The variables that the thread uses begin `below` bytes below its pointer: how many that are depends on the
+/// program's own.
+pub fn prepare(below: usize) {
+    let below = LOCAL_BYTES + below.next_multiple_of(PAGE);
     if MEMORY.load(Ordering::Acquire) == 0
-        && let Some(fresh) = raw::map_private(STACK_BYTES + 2 * LOCAL_BYTES, Access::Write)
+        && let Some(fresh) = raw::map_private(STACK_BYTES + below + LOCAL_BYTES, Access::Write)
     {
+        POINTER.store(fresh + STACK_BYTES + below, Ordering::Relaxed);
         MEMORY.store(fresh, Ordering::Release);
     }
 }
@@ -46,7 +52,7 @@ pub fn spawn(entry: extern "C" fn() -> !) -> bool {
     else {
         return false;
     };
-    let pointer = memory + STACK_BYTES + LOCAL_BYTES;
+    let pointer = POINTER.load(Ordering::Relaxed);
     // SAFETY: inside the memory above; the first and the third word of the thread's control block are its own address.
     unsafe {
         (pointer as *mut usize).write(pointer);

@@ -37,6 +37,11 @@ fn word() -> &'static AtomicU32 {
     unsafe { &*variable() }
 }
 
+/// The word's address in a thread that has variables.
+pub fn place() -> usize {
+    variable() as usize
+}
+
 /// How this thread is confined.
 #[inline]
 pub fn now() -> u32 {

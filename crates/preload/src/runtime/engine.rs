@@ -293,7 +293,7 @@ fn build() -> Option<Span> {
 
 fn build_on(settings: settings::Settings, page: &'static Page) -> Option<Span> {
     let same_process = raw::word_wiped_on_fork()?;
-    thread::prepare();
+    thread::prepare(inside::variables_below());
     // SAFETY: no pointers.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
     let bytes = settings.memory.next_power_of_two().saturating_mul(4);

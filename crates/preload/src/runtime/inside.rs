@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicBool, AtomicIsize, Ordering, compiler_fence};
 use faultless_base::sys::raw::{self, NoSignals};
 
 use crate::kernel::thread_pointer::{Pointer, Variables, variables};
-use crate::runtime::variable::thread_variable;
+use crate::runtime::variable::{below_pointer, thread_variable};
 use crate::runtime::{confined, engine, retire};
 
 thread_variable!(variable, Thread, "faultless_inside", 16);
@@ -74,6 +74,18 @@ fn look_at(pointer: Pointer) -> bool {
     let has = pointer.look();
     count_out(mask);
     has
+}
+
+/// How far below a thread's pointer the variables lie that it uses in the engine, as the calling thread shows. In front of
+/// them are those of the program itself, however large.
+pub fn variables_below() -> usize {
+    if !has_variables() {
+        return 0;
+    }
+    // SAFETY: the address of the thread's error number.
+    let error = unsafe { libc::__errno_location() };
+    let places = [variable() as usize, confined::place(), error as usize];
+    places.map(below_pointer).into_iter().max().unwrap_or(0)
 }
 
 /// The thread's variable; `None`: it has no such variables.

@@ -39,3 +39,19 @@ macro_rules! thread_variable {
 }
 
 pub(crate) use thread_variable;
+
+/// How far below the calling thread's pointer its variable at this address lies; 0: above it.
+pub fn below_pointer(at: usize) -> usize {
+    let pointer: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads the first word of the thread's control block, its own address.
+    unsafe {
+        core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(readonly, nostack));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        core::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nomem, nostack));
+    }
+    pointer.saturating_sub(at)
+}
