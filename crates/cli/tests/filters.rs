@@ -122,6 +122,30 @@ fn where_the_command_would_be_killed_the_program_takes_its_process() {
     assert!(said(&out).contains("this command cannot run here"), "{}", said(&out));
 }
 
+/// The command does without most calls that are refused. These it needs.
+#[test]
+fn where_the_command_is_refused_what_it_needs_the_program_takes_its_process() {
+    let filtered = Filtered::new("refused");
+    let mut sets = vec![vec![libc::SYS_rt_sigaction], vec![libc::SYS_wait4, libc::SYS_waitid]];
+    #[cfg(target_arch = "x86_64")]
+    sets.extend([vec![libc::SYS_poll], vec![libc::SYS_readlink]]);
+    for set in sets {
+        let numbers: Vec<_> = set.iter().map(|number| -number).collect();
+        let out = filtered.behind(&numbers, &["run", "--"]);
+        assert_eq!(out.status.code(), Some(7), "{set:?}: {}", said(&out));
+        assert!(said(&out).contains("the filter refuses"), "{}", said(&out));
+        let out = filtered.behind(&numbers, &["run", "--quiet", "--"]);
+        assert_eq!((out.status.code(), text(&out.stderr)), (Some(7), ""), "{set:?}");
+    }
+    let out = filtered.behind(&[-libc::SYS_clone, -libc::SYS_clone3], &["run", "--"]);
+    assert_eq!(out.status.code(), Some(7), "{}", said(&out));
+    assert!(said(&out).contains("no process is left for the program"), "{}", said(&out));
+    // One that is not needed changes nothing.
+    let out = filtered.behind(&[-libc::SYS_fallocate], &["run", "--"]);
+    assert_eq!(out.status.code(), Some(7), "{}", said(&out));
+    assert!(said(&out).contains("1 process covered"), "{}", said(&out));
+}
+
 #[test]
 fn doctor_tries_nothing_that_kills() {
     let filtered = Filtered::new("doctor");

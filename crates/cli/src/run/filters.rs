@@ -2,7 +2,7 @@
 //!
 //! What a filter does cannot be asked. It can be tried: a child makes each kind of call once, with arguments that change
 //! nothing, and notes in shared memory which one it is at. Where it dies, that call kills, and another child goes on
-//! behind it. What a filter refuses needs no look: library and command go on without.
+//! behind it. Where a filter refuses a call, library and command go on without, but for those in [`NEEDED`].
 //!
 //! This runs before anything else does, so that the command itself is not killed first. Nothing is tried where there is
 //! no filter.
@@ -10,8 +10,9 @@
 use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
+use faultless_base::Errno;
 use faultless_base::sys::raw::{status_number, syscall};
 
 use super::options;
@@ -32,8 +33,9 @@ enum Who {
 struct Call {
     name: &'static str,
     who: Who,
-    /// Makes it; at this address is memory that the child may do anything to: two pages of zeroes.
-    make: fn(usize),
+    /// Makes it, and answers the error number of the last try, or 0; at this address is memory that the child may do
+    /// anything to: two pages of zeroes.
+    make: fn(usize) -> i32,
 }
 
 macro_rules! calls {
@@ -44,11 +46,26 @@ macro_rules! calls {
             make: |$at| {
                 let _ = $at;
                 // SAFETY: in a child of its own, on memory that nobody else uses, or on what is none.
-                unsafe { $(let _ = syscall(libc::$number, padded([$($arg as usize),*]));)+ }
+                let errors = [$(number(unsafe { syscall(libc::$number, padded([$($arg as usize),*])) })),+];
+                errors[errors.len() - 1]
             },
         }),+]
     };
 }
+
+/// The number of an error, or 0.
+fn number(answer: Result<usize, Errno>) -> i32 {
+    answer.map_or_else(|error| error.number(), |_| 0)
+}
+
+/// Calls that the command does not do without, and the error number that they end with here if nothing refuses them.
+const NEEDED: [(&str, i32); 5] = [
+    ("SYS_rt_sigaction", 0),
+    ("SYS_poll", 0),
+    ("SYS_wait4", libc::ECHILD),
+    ("SYS_waitid", libc::ECHILD),
+    ("SYS_readlink", libc::EINVAL),
+];
 
 fn padded<const N: usize>(given: [usize; N]) -> [usize; 6] {
     std::array::from_fn(|i| given.get(i).copied().unwrap_or(0))
@@ -160,7 +177,7 @@ const MORE: &[Call] = &[];
 const THREAD: Call = Call { name: "SYS_clone", who: Who::Library, make: thread };
 
 /// A thread of this process, which does nothing. Its stack is the upper page.
-fn thread(at: usize) {
+fn thread(at: usize) -> i32 {
     extern "C" fn nothing(_: *mut libc::c_void) -> libc::c_int {
         0
     }
@@ -172,6 +189,7 @@ fn thread(at: usize) {
         | libc::CLONE_SYSVSEM;
     // SAFETY: a stack that nobody else uses, and a function that touches nothing.
     unsafe { libc::clone(nothing, (at + 2 * PAGE) as *mut libc::c_void, flags, null_mut()) };
+    0
 }
 
 fn all() -> impl Iterator<Item = &'static Call> {
@@ -183,6 +201,8 @@ fn all() -> impl Iterator<Item = &'static Call> {
 struct Found {
     /// Calls that they kill for.
     killing: Vec<&'static Call>,
+    /// Calls of [`NEEDED`] that they refuse.
+    refusing: Vec<&'static Call>,
     /// There are filters, and no child could be had to try them.
     untried: bool,
 }
@@ -191,7 +211,7 @@ static FOUND: OnceLock<Found> = OnceLock::new();
 
 /// What was found; nothing before [`look`].
 fn found() -> &'static Found {
-    static NOTHING: Found = Found { killing: Vec::new(), untried: false };
+    static NOTHING: Found = Found { killing: Vec::new(), refusing: Vec::new(), untried: false };
     FOUND.get().unwrap_or(&NOTHING)
 }
 
@@ -206,7 +226,7 @@ pub unsafe fn look(words: *const *const libc::c_char) {
         return;
     }
     let found = FOUND.get_or_init(tried);
-    let kills = |who| found.killing.iter().find(|call| call.who == who);
+    let kills = |who| found.killing.iter().chain(&found.refusing).find(|call| call.who == who);
     // SAFETY: by contract.
     let given: Vec<&CStr> = unsafe {
         (0..).map(|i| *words.add(i)).take_while(|word| !word.is_null()).map(|word| CStr::from_ptr(word)).collect()
@@ -219,19 +239,15 @@ pub unsafe fn look(words: *const *const libc::c_char) {
     let call = kills(Who::Start).or_else(|| kills(Who::Command).filter(|_| stands_in));
     let call = call.or_else(|| kills(Who::Thread).or_else(madvise).filter(|_| has_thread));
     let Some(call) = call else { return };
-    let name = call.name();
+    let does = if found.killing.iter().any(|other| other.name == call.name) { "kills for" } else { "refuses" };
+    let does = format!("system calls are filtered (seccomp), and the filter {does} {}", call.name());
     let program = (command == b"run").then(|| options::program_in(&given[2..])).flatten().map(|i| i + 2);
     let Some(place) = program else {
-        say(&format!(
-            "system calls are filtered (seccomp), and the filter kills for {name}: this command cannot run here"
-        ));
+        say(&format!("{does}: this command cannot run here"));
         end(super::FAILED.into());
     };
     if !given[2..place].iter().any(|word| word.to_bytes() == b"--quiet") {
-        say(&format!(
-            "system calls are filtered (seccomp), and the filter kills for {name}: the program runs plain, takes this process, and \
-             nothing is said at its end"
-        ));
+        say(&format!("{does}: the program runs plain, takes this process, and nothing is said at its end"));
     }
     // SAFETY: words of this command, which end with a null pointer.
     let error = unsafe {
@@ -276,9 +292,13 @@ fn tried() -> Found {
     if shared == libc::MAP_FAILED || own == libc::MAP_FAILED {
         return Found { untried: true, ..found };
     }
-    // SAFETY: mapped until the end of this function, aligned, and an atomic.
-    let at = unsafe { &*shared.cast::<AtomicUsize>() };
     let (mut next, count) = (0, all().count());
+    // SAFETY: mapped until the end of this function, aligned, and atomics; a page has room for all of them.
+    let (at, errors) = unsafe {
+        let first = shared.cast::<AtomicUsize>();
+        (&*first, std::slice::from_raw_parts(first.add(1).cast::<AtomicI32>(), count))
+    };
+    const { assert!(size_of::<usize>() + (CALLS.len() + MORE.len() + 1) * size_of::<i32>() <= PAGE) };
     while next < count {
         at.store(next, Ordering::SeqCst);
         // This process waits for the child's end without a call that might kill.
@@ -294,7 +314,7 @@ fn tried() -> Found {
             for (i, call) in all().enumerate().skip(next) {
                 at.store(i, Ordering::SeqCst);
                 clear(own as usize);
-                (call.make)(own as usize);
+                errors[i].store((call.make)(own as usize), Ordering::Relaxed);
             }
             at.store(count, Ordering::SeqCst);
             end(0);
@@ -309,6 +329,14 @@ fn tried() -> Found {
             // SAFETY: nothing is to be told about the child.
             let _ = unsafe { syscall(libc::SYS_wait4, [child, 0, 0, 0, 0, 0]) };
         }
+    }
+    let is_refused = |(i, call): &(usize, &Call)| {
+        let is_killing = found.killing.iter().any(|other| other.name == call.name);
+        let needed = NEEDED.iter().find(|(name, _)| *name == call.name);
+        !is_killing && needed.is_some_and(|(_, error)| errors[*i].load(Ordering::Relaxed) != *error)
+    };
+    if !found.untried {
+        found.refusing = all().enumerate().filter(is_refused).map(|(_, call)| call).collect();
     }
     // SAFETY: made above; there is no reference any more.
     unsafe { (libc::munmap(shared, PAGE), libc::munmap(own, 2 * PAGE)) };
@@ -327,6 +355,11 @@ fn without_core() {
     let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
     // SAFETY: reads a valid structure.
     let _ = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
+}
+
+/// Whether there are filters, and this process may have no child, as far as was tried.
+pub fn refuse_children() -> bool {
+    found().untried
 }
 
 /// Why the filters are against covering a program, if they are.

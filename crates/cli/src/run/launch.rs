@@ -11,6 +11,7 @@ use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use super::filters;
 use super::sys::Inherited;
 
 /// What stands for standard input, output and error; `None`: as they are here.
@@ -171,9 +172,10 @@ fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<
     }
 }
 
-/// Whether a program could not be started because this user may have no more processes, or the machine can have none.
+/// Whether a program could not be started because this user may have no more processes, the machine can have none, or a
+/// filter of system calls refuses them.
 pub fn is_no_process(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) || filters::refuse_children()
 }
 
 #[cfg(test)]

@@ -141,7 +141,7 @@ fn run(mut args: Args) -> Result<End> {
         Ok(running) => running,
         Err(error) if launch::is_no_process(&error) => {
             complain(
-                "no process is left for the program (ulimit -u, pids.max): it takes this one, and nothing is said at its end",
+                "no process is left for the program (ulimit -u, pids.max, a filter of system calls): it takes this one, and nothing is said at its end",
             );
             drop(dir);
             return Err(replace(&args, &library, inherited));
