@@ -311,8 +311,8 @@ impl Backing for LocalFile {
         // A block that the end of the file cuts goes, too.
         let bytes = bytes.next_multiple_of(PAGE) as i64;
         self.data.store(0, Relaxed);
-        // SAFETY: a descriptor of this value's.
         let punch = |file: &File| {
+            // SAFETY: a descriptor of this value's.
             call(|| unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, bytes) as isize })
         };
         match self.changed.by_us(&ways.buffered, |file, _| punch(file)) {
