@@ -64,6 +64,7 @@ const FILES: &[Counter] = &[
     Counter::FileWriteFailed,
     Counter::FileMapped,
     Counter::FileSplit,
+    Counter::FileCollapsed,
     Counter::FileFault,
     Counter::FileFilled,
     Counter::FileBuffered,

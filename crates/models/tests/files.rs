@@ -54,6 +54,20 @@ impl World {
         change.gone(0);
     }
 
+    /// Small pages become a huge page: for a moment nothing is there.
+    fn collapse(&self) {
+        let Some(change) = self.index.try_change(0) else { return };
+        if !change.leave() {
+            return;
+        }
+        if self.index.is_clean(0) && self.index.has(Entry::Present, 0, ALL) {
+            let bytes = self.memory.swap(0, Relaxed);
+            thread::yield_now();
+            assert_eq!(self.memory.swap(bytes, Relaxed), 0, "it was written to meanwhile");
+        }
+        change.stay();
+    }
+
     /// One thread at a time.
     fn write_back(&self, fails: bool) {
         if !self.index.has_any(Entry::Dirty, 0) {
@@ -88,7 +102,7 @@ fn no_byte_is_lost_and_none_is_old() {
             let worker = |world: Arc<World>| {
                 for _ in 0..4 {
                     let part = PARTS[thread_rng().gen_range(0..3)];
-                    match thread_rng().gen_range(0..3) {
+                    match thread_rng().gen_range(0..4) {
                         0 => {
                             let least = world.written.load(Relaxed);
                             world.with(part, |memory| assert!(memory.load(Relaxed) >= least, "old bytes"));
@@ -101,6 +115,7 @@ fn no_byte_is_lost_and_none_is_old() {
                             });
                             world.written.fetch_max(new, Relaxed);
                         }
+                        2 => world.collapse(),
                         _ => world.evict(),
                     }
                 }

@@ -304,6 +304,8 @@ counters! {
     FileMapped, "file_mapped", Calls ("thp_file_mapped");
     /// Huge pages of files that became small, because a part of them went.
     FileSplit, "file_split", Calls ("thp_split_page");
+    /// Times that small pages of a file became a huge page, because all of their 2 MiB were in memory.
+    FileCollapsed, "file_collapsed", Calls ("thp_collapse_alloc");
     /// Accesses to lazy mappings of files for which a page had to come.
     FileFault, "file_fault", Calls;
     /// Read from files into memory that was not zeroed for it.

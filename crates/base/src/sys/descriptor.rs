@@ -49,6 +49,11 @@ impl Descriptor {
         self.number
     }
 
+    /// Whether a file of which this is known is the one that it was opened for.
+    pub fn is_file(&self, device: u64, inode: u64) -> bool {
+        self.file.is_none_or(|before| before == File { device, inode })
+    }
+
     /// Whether it is open in the table of this thread, for the file that it was opened for.
     pub fn is_open(&self) -> bool {
         self.file.is_none_or(|before| file(self.number) == Some(before))

@@ -43,6 +43,8 @@ pub trait FileMemory {
     fn watch_aside(&self, span: Span) -> bool;
     /// Makes pages of an unwatched span that are missing present, as a read would; whether it worked.
     fn populate(&self, span: Span) -> bool;
+    /// The same as a write would: each page has memory of its own afterwards, if the kernel can do that.
+    fn populate_to_write(&self, span: Span);
     /// Fills missing pages of a watched span with the bytes at `from`, each at one moment.
     fn install(&self, from: usize, to: Span, writes: Writes) -> Result<(), Stopped>;
     /// The same with zeroes, which take no memory. Whether they were written to is not known.
@@ -203,9 +205,12 @@ impl FileMemory for UserMemory {
     }
 
     fn populate(&self, span: Span) -> bool {
-        let args = [span.start, span.bytes(), libc::MADV_POPULATE_READ as usize, 0, 0, 0];
-        // SAFETY: memory of this value's; zeroes come where nothing is.
-        unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
+        populate(span, libc::MADV_POPULATE_READ)
+    }
+
+    fn populate_to_write(&self, span: Span) {
+        // A page that is missing afterwards comes when it is touched.
+        let _ = populate(span, libc::MADV_POPULATE_WRITE);
     }
 
     fn install(&self, from: usize, to: Span, writes: Writes) -> Result<(), Stopped> {
@@ -251,6 +256,11 @@ impl FileMemory for UserMemory {
     fn relax(&self, turn: u32) {
         Linux.relax(turn);
     }
+}
+
+fn populate(span: Span, how: libc::c_int) -> bool {
+    // SAFETY: memory of the caller's; zeroes come where nothing is.
+    unsafe { syscall(libc::SYS_madvise, [span.start, span.bytes(), how as usize, 0, 0, 0]) }.is_ok()
 }
 
 const UNWATCHED: Stopped = Stopped { done: 0, error: Errno::EINVAL };

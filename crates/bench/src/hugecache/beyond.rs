@@ -90,7 +90,7 @@ pub fn random(runs: &mut Runs, aims: &mut Aims) {
     let routes = [Plain, Advised, Direct, Ring, Calls, Signal, Thread];
     let cases: Vec<Case> = [1, 8].iter().flat_map(|threads| routes.map(|route| (route, *threads))).collect();
     let title = "Beyond memory: random reads of 4 KiB";
-    let Some(rounds) = table(runs, title, Work::Random, &cases, (Advised, (Ring, 1)), 75) else { return };
+    let Some(rounds) = table(runs, title, Work::Random, &cases, (Advised, (Ring, 1)), 60) else { return };
     for (route, threads, least) in [(Signal, 1, 0.9), (Signal, 8, 0.95), (Thread, 1, 0.5), (Thread, 8, 0.5)] {
         let line =
             format!("random reads, {}, {}, beside MADV_RANDOM", route.name(Work::Random), threads_of(threads));
@@ -123,6 +123,24 @@ pub fn sequential(runs: &mut Runs, aims: &mut Aims) {
     let Some(rounds) = table(runs, title, Work::Sequential, &cases, (Advised, (Ring, 1)), 20) else { return };
     aims.at_least("in order, by calls, beside io_uring", 0.95, speed(&rounds, (Calls, 1), (Ring, 1)));
     aim_at_memory(runs, aims, Work::Sequential, &rounds);
+}
+
+/// Records of which a few are read often.
+pub fn zipfian(runs: &mut Runs, aims: &mut Aims) {
+    use Route::*;
+    let cases = [Plain, Advised, Direct, Calls, Signal, Thread].map(|route| (route, 1));
+    let title = "Beyond memory: reads of 4 KiB, a few records often (Zipf, 0.99), after a while";
+    let Some(rounds) = table(runs, title, Work::Zipfian, &cases, (Advised, (Direct, 1)), 35) else { return };
+    aim_at_memory(runs, aims, Work::Zipfian, &rounds);
+}
+
+/// Parts of 2 MiB in random order.
+pub fn large(runs: &mut Runs, aims: &mut Aims) {
+    use Route::*;
+    let cases = [Plain, Advised, Announced, Direct, Ring, Calls, Signal, Thread].map(|route| (route, 1));
+    let title = "Beyond memory: random parts of 2 MiB, all records of each";
+    let Some(rounds) = table(runs, title, Work::Large, &cases, (Announced, (Ring, 1)), 20) else { return };
+    aim_at_memory(runs, aims, Work::Large, &rounds);
 }
 
 /// Records in random order, each changed.

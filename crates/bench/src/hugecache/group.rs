@@ -19,7 +19,7 @@ impl Group {
     pub fn new(limit: usize) -> io::Result<Self> {
         let mut reason = io::Error::from(io::ErrorKind::NotFound);
         for (mount, file) in MOUNTS {
-            let group = Self(Path::new(mount).join(format!("faultless-bench-{}", std::process::id())));
+            let group = Self(Path::new(mount).join(format!("faultless-bench-{}-{limit}", std::process::id())));
             let made = fs::create_dir(&group.0).and_then(|()| {
                 // A folder of a group has its files at once.
                 fs::OpenOptions::new().write(true).open(group.0.join(file))?;

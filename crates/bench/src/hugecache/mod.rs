@@ -5,6 +5,7 @@
 mod beyond;
 mod group;
 mod inside;
+mod numpy;
 mod runs;
 
 use anyhow::Result;
@@ -21,6 +22,9 @@ pub struct Args {
     parts: parts::Options<Part>,
     #[command(flatten)]
     place: parts::Place,
+    /// The Python of the rows that need NumPy and the package of faultless.
+    #[arg(long, env = "FAULTLESS_PYTHON", default_value = plan::PYTHON, value_name = "PROGRAM")]
+    python: String,
 }
 
 /// What can be measured.
@@ -40,13 +44,19 @@ enum Part {
     Sequential,
     /// Records in random order, each changed.
     Writes,
+    /// Records of which a few are read often.
+    Zipfian,
+    /// Parts of 2 MiB in random order.
+    Large,
+    /// NumPy on an array that is larger than the memory allowed.
+    Numpy,
 }
 
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let files = args.place.folder()?;
-    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, files.path())?;
+    let mut runs = Runs::new(args.parts.context(&session, &args.python)?, files.path())?;
     session.introduce(&[]);
     println!("{}\n", runs.about_files());
     let aims = args.parts.run(&session, |part, aims| match part {
@@ -57,6 +67,9 @@ pub fn main(args: &Args) -> Result<()> {
         Part::List => beyond::list(&mut runs, aims),
         Part::Sequential => beyond::sequential(&mut runs, aims),
         Part::Writes => beyond::writes(&mut runs),
+        Part::Zipfian => beyond::zipfian(&mut runs, aims),
+        Part::Large => beyond::large(&mut runs, aims),
+        Part::Numpy => numpy::arrays(&mut runs, aims),
     });
     args.parts.close(&session, &aims, || runs.json(&session.machine))
 }

@@ -16,7 +16,7 @@ use crate::loops::{CacheWay, Met, Route, Set, Timed, Work, make_file};
 use crate::machine::Machine;
 use crate::measure::{Sample, measure};
 use crate::parts;
-use crate::plan::Context;
+use crate::plan::{Context, Launch};
 use crate::turns::Turns;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -169,6 +169,32 @@ impl Runs {
             used,
         });
         Ok(met)
+    }
+
+    /// One run of a script, which prints how long what took and what it computed; in a group if there is one.
+    pub fn script(
+        &mut self,
+        launch: &Launch,
+        words: [&str; 2],
+        way: &'static str,
+        group: Option<&Group>,
+    ) -> Result<(Timed, String), String> {
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.args).args(words);
+        if let Some(group) = group {
+            command = group.enter(&command);
+        }
+        let used = self.run(&mut command, self.large().1)?;
+        let (json, computed) = used.output.trim().split_once('\n').ok_or("it printed no checksum")?;
+        let tests: Vec<Timed> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let (timed, computed) = (tests.first().cloned().ok_or("it printed no time")?, computed.to_owned());
+        self.records.push(Record { table: "numpy", way, threads: 1, tests, met: None, used });
+        Ok((timed, computed))
+    }
+
+    /// Where files are made.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// All figures.

@@ -7,11 +7,12 @@
 //! A change of another process is not told apart if it comes during one of this library's.
 
 use std::fs::{File, Metadata};
-use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use faultless_base::Errno;
+
+use crate::file::opened::Opened;
 
 /// A time without parts of a second is that of a file system that has none, and may have every second second alone.
 const GRANULARITY: Duration = Duration::from_secs(2);
@@ -107,11 +108,14 @@ impl Changed {
     }
 
     /// Changes the file by `f`, which is told what it is like before.
-    pub(super) fn by_us<T>(&self, file: &File, f: impl FnOnce(&Metadata) -> Result<T, Errno>) -> Result<T, Errno> {
-        let number = |error: io::Error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
-        let about = file.metadata().map_err(number)?;
+    pub(super) fn by_us<T>(
+        &self,
+        file: &Opened,
+        f: impl FnOnce(&File, &Metadata) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let (file, about) = file.get_with_metadata()?;
         self.state().begin(about.modified().ok());
-        let done = f(&about);
+        let done = f(file, &about);
         self.state().end(|| file.metadata().and_then(|about| about.modified()).ok());
         done
     }

@@ -272,7 +272,7 @@ impl Backing for LocalFile {
 
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        self.changed.by_us(ways.buffered.get()?, |_| self.write_by(ways, offset, from))
+        self.changed.by_us(&ways.buffered, |_, _| self.write_by(ways, offset, from))
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -284,8 +284,7 @@ impl Backing for LocalFile {
 
     fn grow(&self, length: u64) -> Result<u64, Errno> {
         let ways = self.writes.get().ok_or(Errno::EBADF)?;
-        let file = ways.buffered.get()?;
-        self.changed.by_us(file, |about| {
+        self.changed.by_us(&ways.buffered, |file, about| {
             // Another process may have made it longer.
             if about.len() < length {
                 truncate(file, length)?;
@@ -295,7 +294,7 @@ impl Backing for LocalFile {
     }
 
     fn truncate(&self, length: u64) -> Result<(), Errno> {
-        self.changed.by_us(self.reads.buffered.get()?, |about| {
+        self.changed.by_us(&self.reads.buffered, |_, about| {
             // Another process, or another call of this one, may have done it.
             if about.len() <= length {
                 return Ok(());
@@ -312,10 +311,11 @@ impl Backing for LocalFile {
         // A block that the end of the file cuts goes, too.
         let bytes = bytes.next_multiple_of(PAGE) as i64;
         self.data.store(0, Relaxed);
-        let file = ways.buffered.get()?;
-        // SAFETY: a descriptor of this value's.
-        let punch = || call(|| unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, bytes) as isize });
-        match self.changed.by_us(file, |_| punch()) {
+        let punch = |file: &File| {
+            // SAFETY: a descriptor of this value's.
+            call(|| unsafe { libc::fallocate(file.as_raw_fd(), how, offset as i64, bytes) as isize })
+        };
+        match self.changed.by_us(&ways.buffered, |file, _| punch(file)) {
             Ok(_) => Ok(true),
             Err(error) if [libc::EOPNOTSUPP, libc::ENOSYS].map(Errno::new).contains(&error) => Ok(false),
             Err(error) => Err(error),
@@ -324,13 +324,14 @@ impl Backing for LocalFile {
 
     fn is_hole(&self, offset: u64, bytes: usize) -> bool {
         // The position of this descriptor is no other's.
-        let Some(Ok(file)) = self.reads.direct.as_ref().map(Opened::get) else { return false };
+        let Some(direct) = self.reads.direct.as_ref() else { return false };
         let end = offset + bytes as u64;
         if self.is_known_data(offset, end) {
             return false;
         }
+        let Ok((file, about)) = direct.get_with_metadata() else { return false };
         // Behind the end nothing is a hole: another process may have made the file shorter.
-        if !file.metadata().is_ok_and(|about| about.len() >= end) {
+        if about.len() < end {
             return false;
         }
         match seek(file, offset, libc::SEEK_DATA) {

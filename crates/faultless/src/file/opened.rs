@@ -4,9 +4,10 @@
 //! then. So before each use this looks whether the number is still that of the file that it was opened for. If not, the
 //! use is `EBADF`, and the end of this closes nothing.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 use faultless_base::Errno;
 use faultless_base::sys::descriptor::Descriptor;
@@ -27,6 +28,12 @@ impl Opened {
     /// EBADF: it is not open any more.
     pub(super) fn get(&self) -> Result<&File, Errno> {
         if self.descriptor.is_open() { Ok(&self.file) } else { Err(Errno::EBADF) }
+    }
+
+    /// The same, with what the file is like, by one call.
+    pub(super) fn get_with_metadata(&self) -> Result<(&File, Metadata), Errno> {
+        let about = self.file.metadata().map_err(|error| Errno::new(error.raw_os_error().unwrap_or(libc::EIO)))?;
+        if self.descriptor.is_file(about.dev(), about.ino()) { Ok((&self.file, about)) } else { Err(Errno::EBADF) }
     }
 
     /// Its number, for the next call.

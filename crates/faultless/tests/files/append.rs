@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use faultless::file::File;
 
 use crate::chance::Chance;
-use crate::lazy::opened_writable;
+use crate::lazy::{can_be_lazy, opened_writable};
 use crate::{PAGE, SLOT, budget, bytes, named, read_all};
 
 /// Records of any length, one behind the other. By other means the file is as long as what was written, at each moment.
@@ -143,4 +143,34 @@ fn a_file_that_others_cut_grows_to_its_next_record() {
     let on_disk = fs::read(named.path()).unwrap();
     assert!(on_disk[..PAGE] == all[..PAGE] && on_disk[all.len()..] == [4; PAGE]);
     assert!(on_disk[PAGE..all.len()].iter().all(|byte| *byte == 0));
+}
+
+/// Memory that comes ahead of small records is no page of the file: a lazy mapping finds none there, and what is written
+/// there later is noted.
+#[test]
+fn memory_ahead_of_records_is_no_page_yet() {
+    let _alone = budget(64 << 20);
+    if !can_be_lazy() {
+        return;
+    }
+    let named = named(&[]);
+    let file = opened_writable(&named, true);
+    let mut all = bytes(20 * PAGE, 10);
+    for (i, record) in all.chunks(PAGE).enumerate() {
+        file.write_at(record, (i * PAGE) as u64).unwrap();
+    }
+    assert_eq!(file.present(), 20 * PAGE);
+    file.sync().unwrap();
+    file.set_len(40 * PAGE as u64).unwrap();
+    all.resize(40 * PAGE, 0);
+    let mapping = file.map_lazy_mut(0, 40 * PAGE).unwrap();
+    mapping.write(25 * PAGE, b"later").unwrap();
+    file.sync().unwrap();
+    // SAFETY: no other thread uses the file.
+    unsafe { (mapping.as_ptr().cast_mut()).add(27 * PAGE).write(9) };
+    all[25 * PAGE..][..5].copy_from_slice(b"later");
+    all[27 * PAGE] = 9;
+    file.sync().unwrap();
+    assert!(fs::read(named.path()).unwrap() == all);
+    assert_eq!(file.present(), 22 * PAGE);
 }

@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::fd::FromRawFd;
 
-use faultless::file::File;
+use faultless::file::{self, File};
+use faultless_base::sys::file_memory::{FileMemory, UserMemory};
+use faultless_page::gauges::Gauge;
+use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use crate::lazy::{can_be_lazy, count};
-use crate::{PAGE, SLOT, budget, bytes, hole, named, read_all};
+use crate::{PAGE, SLOT, budget, bytes, hole, mapped, named, read_all};
 
 /// The first write to 2 MiB counts once, by what pages came for it. A huge page that is in memory is divided when a
 /// mapping has to tell its pages apart.
@@ -67,4 +70,72 @@ fn what_files_do_is_counted() {
     std::os::unix::fs::FileExt::read_exact_at(&memory, &mut got, 5).unwrap();
     assert!(got == bytes(2 * PAGE, 2));
     assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
+}
+
+/// Whether small pages can become a huge page here, as far as one is to be had.
+fn can_collapse() -> bool {
+    let before = count(Counter::FileAlloc);
+    let named = named(&bytes(SLOT, 9));
+    read_all(&File::open(named.path()).unwrap());
+    let can = count(Counter::FileAlloc) > before && UserMemory::new().frees_tables();
+    if !can {
+        faultless_testkit::skip("no huge page can be had, or page tables stay (Linux 6.14)");
+    }
+    can
+}
+
+/// Small pages become a huge page once all of their 2 MiB are in memory, and in the file.
+#[test]
+fn small_pages_become_a_huge_page() {
+    let _alone = budget(64 << 20);
+    if !can_collapse() {
+        return;
+    }
+    let counted = || [count(Counter::FileCollapsed), file::memory(Gauge::FileHugePages)];
+    let named = named(&[]);
+    let file = File::open_writable(named.path()).unwrap();
+    let mut all = bytes(2 * SLOT + 3 * PAGE, 7);
+    let before = counted();
+    // A file this small has small pages, and they stay when it grows.
+    for (i, record) in all.chunks(PAGE).enumerate() {
+        file.write_at(record, (i * PAGE) as u64).unwrap();
+    }
+    let dirty = counted();
+    assert_eq!(dirty[0], before[0], "the file does not have these pages yet");
+    file.sync().unwrap();
+    assert_eq!([0, 1].map(|i| counted()[i] - dirty[i]), [1, SLOT as u64]);
+    assert!(read_all(&file) == all);
+    file.write_at(b"new", 5).unwrap();
+    all[5..8].copy_from_slice(b"new");
+    let mapping = file.map_mut(0, SLOT).unwrap();
+    mapping.write(9000, b"mapped").unwrap();
+    all[9000..9006].copy_from_slice(b"mapped");
+    file.sync().unwrap();
+    assert!(fs::read(named.path()).unwrap() == all);
+    drop(mapping);
+    file.drop_cache();
+    assert!(read_all(&file) == all);
+}
+
+/// A mapping of small pages gets huge ones where it can, but for those that a mapping has or had.
+#[test]
+fn a_mapping_has_huge_pages_where_small_ones_were() {
+    let _alone = budget(64 << 20);
+    if !can_collapse() {
+        return;
+    }
+    let knob = |word: u64| faultless::region::set(Knob::ThpPagecache, word);
+    let all = bytes(3 * SLOT, 8);
+    let named = named(&all);
+    let file = File::open(named.path()).unwrap();
+    // `never`, and then `advise` as by default.
+    knob(2);
+    let small = file.map(0, PAGE).unwrap();
+    let read = read_all(&file);
+    knob(1);
+    assert!(read == all);
+    let before = count(Counter::FileCollapsed);
+    let mapping = file.map(0, all.len()).unwrap();
+    assert!(mapped(&mapping) == all && mapped(&small) == all[..PAGE]);
+    assert_eq!(count(Counter::FileCollapsed) - before, 2);
 }

@@ -20,6 +20,9 @@ use crate::frame::store::Frame;
 /// A smaller file has small pages: a program may open many of them.
 const LEAST_HUGE: usize = SLOT / 2;
 
+/// Small pages that come at a time where a file grows; a divisor of the pages of a slot.
+const GROWS_BY_PAGES: usize = 16;
+
 /// The first words of [`Knob::ThpPagecache`].
 const ALWAYS: u64 = 0;
 const ADVISE: u64 = 1;
@@ -75,12 +78,25 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             while let run = self.index.run(Entry::Present, slot, new, false)
                 && run != Part::NONE
             {
+                self.populate_ahead(&change, slot, run);
                 self.add_hole(&change, slot, run);
             }
         }
         let filled = self.fill(&change, slot, part);
         self.count(before, self.share(slot));
         filled
+    }
+
+    /// Small pages that a write is about to fill come by one call, and with them some of those behind: a file that grows
+    /// by small records meets fewer faults.
+    fn populate_ahead(&self, change: &Change<'_>, slot: usize, run: Part) {
+        if change.is(flag::HUGE) || run.count == 1 && (run.first == 0 || run.first % GROWS_BY_PAGES != 0) {
+            return;
+        }
+        let end = run.first + run.count;
+        // Of a file that is this small no more than it has.
+        let end = if run.first == 0 { end } else { end.next_multiple_of(GROWS_BY_PAGES) };
+        self.memory.populate_to_write(self.pages(slot, Part { count: end - run.first, ..run }));
     }
 
     /// Whether pages of a slot that are to come take more room than was counted.

@@ -13,6 +13,7 @@
 //! | [`prefetch`] | many of them at a time |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
+//! | `collapse` | small pages become a huge page |
 //! | `settle` | which pages a device may be writing to |
 //! | `share` | what its memory counts as |
 //! | `resize` | the file becomes longer or shorter, gets holes |
@@ -31,6 +32,7 @@
 //! is in use: a slot of small pages counts by the page.
 
 pub mod backing;
+mod collapse;
 pub mod evict;
 mod fill;
 pub mod flush;
@@ -108,6 +110,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     ages: Ages,
     /// Where eviction looks next.
     hand: AtomicUsize,
+    /// When no huge page could be had for small ones, in ms; 0: not yet.
+    collapse_failed: AtomicUsize,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
 }
@@ -145,6 +149,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             failures: Lock::new(Failures::default()),
             ages,
             hand: AtomicUsize::new(0),
+            collapse_failed: AtomicUsize::new(0),
             staging: Late::new(),
         })
     }
@@ -261,6 +266,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
     pub fn hold(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         for (slot, ..) in self.parts(offset, bytes) {
+            self.collapse(slot);
             self.pin(slot).keep();
             let change = self.change(slot);
             let before = self.share(slot);

@@ -84,7 +84,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// A frame at a place of the owner's; the caller gives it back.
-    fn take_frame(&self, need: Need) -> Option<Frame> {
+    pub(super) fn take_frame(&self, need: Need) -> Option<Frame> {
         self.store.take(need).or_else(|| {
             let at = self.store.place()?;
             if self.memory.make_huge(at) {
@@ -96,7 +96,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Gives a frame back that did not move.
-    fn return_frame(&self, at: usize) {
+    pub(super) fn return_frame(&self, at: usize) {
         let is_kept = self.memory.drop_unless_whole(at) && self.store.room() > 0;
         if !is_kept {
             self.memory.drop_frame(at);

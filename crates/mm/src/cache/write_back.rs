@@ -82,7 +82,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let result = batch.result.and_then(|()| self.backing.sync());
         for slot in slots() {
             match result {
-                Ok(()) => self.index.clear(Entry::Writeback, slot),
+                Ok(()) => {
+                    self.index.clear(Entry::Writeback, slot);
+                    self.collapse(slot);
+                }
                 Err(_) => self.index.turn(Entry::Writeback, Entry::Dirty, slot),
             }
         }

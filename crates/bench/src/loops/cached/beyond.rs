@@ -10,83 +10,18 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use faultless::file::{self, Delivery};
 
 use super::disk::{self, Buffers};
-use super::{RECORD, check, first_word, shuffled};
+use super::kinds::{Route, Work};
+use super::{RECORD, check, first_word, shuffled, zipf};
 
 /// Bytes that go in one call where records follow each other.
 const CHUNK: usize = 1 << 20;
+/// Bytes of a large part.
+const LARGE: usize = 2 << 20;
 /// Records of a list.
 const LIST: usize = 256;
-
-/// How the file is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Route {
-    /// The kernel's mapping, without advice.
-    Plain,
-    /// The kernel's mapping with the advice for this order; by calls where that is best.
-    Advised,
-    /// The kernel's mapping, each record of a list announced by `MADV_WILLNEED`.
-    Announced,
-    /// Calls past the page cache.
-    Direct,
-    /// Many reads at a time past the page cache.
-    Ring,
-    /// Calls of the library.
-    Calls,
-    /// A lazy mapping of the library, by signal.
-    Signal,
-    /// The same by thread.
-    Thread,
-    /// The same by signal; each list is brought beforehand.
-    Prefetched,
-}
-
-impl Route {
-    /// As it stands in the tables.
-    pub fn name(self, work: Work) -> &'static str {
-        match (self, work) {
-            (Self::Plain, _) => "mmap",
-            (Self::Advised, Work::Sequential) => "read, POSIX_FADV_SEQUENTIAL",
-            (Self::Advised, _) => "mmap, MADV_RANDOM",
-            (Self::Announced, _) => "mmap, MADV_WILLNEED",
-            (Self::Direct, _) => "pread and pwrite, O_DIRECT",
-            (Self::Ring, Work::Sequential) => "io_uring, 2 MiB, depth 8",
-            (Self::Ring, _) => "io_uring, depth 32",
-            (Self::Calls, _) => "faultless, calls",
-            (Self::Signal, _) => "faultless, lazy, by signal",
-            (Self::Thread, _) => "faultless, lazy, by thread",
-            (Self::Prefetched, _) => "faultless, prefetch",
-        }
-    }
-
-    /// Whether it is the library's.
-    pub fn is_library(self) -> bool {
-        matches!(self, Self::Calls | Self::Signal | Self::Thread | Self::Prefetched)
-    }
-
-    /// Whether it uses the kernel's page cache.
-    pub fn is_in_page_cache(self) -> bool {
-        matches!(self, Self::Plain | Self::Advised | Self::Announced)
-    }
-}
-
-/// What is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Work {
-    /// Records of 4 KiB in random order are read.
-    Random,
-    /// The same, in lists that are known beforehand.
-    List,
-    /// All records in their order, once.
-    Sequential,
-    /// Records in random order are read, and changed; all is durable at the end.
-    Writes,
-}
 
 /// Options of the program.
 #[derive(clap::Args, Clone)]
@@ -198,9 +133,9 @@ impl Opened {
             }
             Route::Direct | Route::Ring => Ok(Self::Direct(disk::open_direct(&what.file, is_written)?)),
             Route::Calls | Route::Signal | Route::Thread | Route::Prefetched => {
-                let file = match what.work {
-                    Work::Sequential => file::File::new(&file)?,
-                    _ => file::File::with_small_pages(&file)?,
+                let file = match what.work.is_by_huge_pages() {
+                    true => file::File::new(&file)?,
+                    false => file::File::with_small_pages(&file)?,
                 };
                 let mut mapping = None;
                 if what.route != Route::Calls {
@@ -344,6 +279,45 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Parts of 2 MiB, by their numbers.
+    fn large(&mut self, opened: &Opened, order: &[u32]) -> io::Result<()> {
+        const EACH: usize = LARGE / RECORD;
+        if let (Opened::Direct(file), Route::Ring) = (opened, self.what.route) {
+            let order: Vec<u32> = order.iter().map(|part| part * EACH as u32).collect();
+            return self.by_ring(file, &order, LARGE, 8, Some(self.deadline));
+        }
+        let mut buffers = Buffers::new(1, LARGE);
+        let buffer = buffers.get(0);
+        for part in order.iter().map(|part| *part as usize) {
+            if self.is_over() {
+                break;
+            }
+            let offset = (part * LARGE) as u64;
+            match opened {
+                Opened::Page { at, .. } | Opened::Library { at: Some(at), .. } => {
+                    if self.what.route == Route::Announced {
+                        // SAFETY: advice about a part of the mapping.
+                        unsafe { libc::madvise((at.0 + part * LARGE) as *mut _, LARGE, libc::MADV_WILLNEED) };
+                    }
+                    for number in part * EACH..(part + 1) * EACH {
+                        self.found(number, at.word(number))?;
+                    }
+                    continue;
+                }
+                Opened::Direct(file) => file.read_exact_at(buffer, offset)?,
+                Opened::Library { file, .. } => {
+                    if file.read_at(buffer, offset)? < LARGE {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                }
+            }
+            for (i, record) in buffer.chunks(RECORD).enumerate() {
+                self.found(part * EACH + i, first_word(record))?;
+            }
+        }
+        Ok(())
+    }
+
     fn by_ring(
         &mut self,
         file: &File,
@@ -362,25 +336,34 @@ impl Reader<'_> {
 
 /// Runs it.
 pub(super) fn run(what: &Beyond) -> io::Result<Met> {
-    let before = disk::resident()?.1;
-    let opened = Opened::new(what)?;
     let records = std::fs::metadata(&what.file)?.len() as usize / RECORD;
     // Records that the caches do not have.
     let fresh = if what.work == Work::Sequential { 0 } else { what.memory / RECORD };
+    let order = match what.work {
+        Work::Zipfian => zipf::draws(records, 4 * records, 1),
+        Work::Large => shuffled(fresh * RECORD / LARGE..records * RECORD / LARGE, 1),
+        _ => shuffled(fresh..records, 1),
+    };
+    let before = disk::resident()?.1;
+    let opened = Opened::new(what)?;
     opened.fill(fresh * RECORD)?;
-    let order = shuffled(fresh..records, 1);
     let barrier = Barrier::new(what.threads);
     let start = Instant::now();
     let one = |index: usize| -> io::Result<(Instant, usize)> {
         let part = order.len() / what.threads;
         let order = &order[index * part..(index + 1) * part];
+        let reader = || Reader { what, deadline: Instant::now() + Duration::from_secs_f64(what.seconds), done: 0 };
+        let (before, order) = order.split_at(if what.work.repeats() { order.len() / 2 } else { 0 });
+        let warmed = if before.is_empty() { Ok(()) } else { reader().random(&opened, before) };
+        // The others wait here, also where this has failed.
         barrier.wait();
+        warmed?;
         let start = Instant::now();
-        let deadline = start + Duration::from_secs_f64(what.seconds);
-        let mut reader = Reader { what, deadline, done: 0 };
+        let mut reader = reader();
         match what.work {
-            Work::Random | Work::Writes => reader.random(&opened, order)?,
+            Work::Random | Work::Writes | Work::Zipfian => reader.random(&opened, order)?,
             Work::List => reader.lists(&opened, order)?,
+            Work::Large => reader.large(&opened, order)?,
             Work::Sequential => reader.sequential(&opened, records)?,
         }
         Ok((start, reader.done))
@@ -440,7 +423,10 @@ mod tests {
         for route in [Route::Plain, Route::Advised, Route::Direct, Route::Ring, Route::Calls, Route::Signal] {
             run(route, Work::Random, 2);
             run(route, Work::Sequential, 1);
+            run(route, Work::Zipfian, 2);
+            run(route, Work::Large, 1);
         }
+        run(Route::Announced, Work::Large, 1);
         for route in [Route::Announced, Route::Ring, Route::Prefetched] {
             run(route, Work::List, 2);
         }

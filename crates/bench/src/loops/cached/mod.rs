@@ -4,12 +4,15 @@
 mod beyond;
 mod disk;
 mod inside;
+mod kinds;
 mod target;
+mod zipf;
 
 use std::io;
 
-pub use beyond::{Beyond, Met, Route, Work, make_file};
+pub use beyond::{Beyond, Met, make_file};
 pub use inside::{Inside, Set, Timed};
+pub use kinds::{Route, Work};
 pub use target::Way;
 
 /// Bytes that are read and written at a time.
