@@ -55,7 +55,7 @@ pub fn models() -> Result<()> {
     run(&mut cargo("test --package faultless-base --features dsa --lib"))
 }
 
-/// The features of the library at the same time, under memory pressure, for so many seconds.
+/// The features of the library at the same time, under memory pressure, for a number of seconds.
 pub fn soak(args: &[String]) -> Result<()> {
     const SECONDS: &str = "900";
     let seconds = args.first().map_or(SECONDS, String::as_str);

@@ -9,7 +9,7 @@ mod storms;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use super::aims::Aims;
@@ -54,6 +54,8 @@ const SAVES: usize = 5;
 /// Rounds of redis, which is filled anew for each.
 const FILLS: usize = 3;
 const MIB: f64 = 1_048_576.0;
+/// Aims are for memory from this size on: a call of the kernel costs more than what it does to less.
+const SMALLEST: u64 = 256 << 20;
 
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
@@ -73,6 +75,7 @@ pub fn main(args: &Args) -> Result<()> {
 
 /// The time of a moment over the size of the memory.
 fn plot(runs: &Runs) -> Result<String> {
+    ensure!(!runs.taken.is_empty(), "there is nothing to draw: --svg is for the part snapshots");
     let points = |taken: &[(u64, f64)]| taken.iter().map(|(bytes, s)| (*bytes as f64 / MIB, s * 1e6)).collect();
     let lines: Vec<_> = runs.taken.iter().map(|(case, taken)| (runs::name(*case), points(taken))).collect();
     let sizes = runs.sizes().into_iter().map(|bytes| bytes as f64 / MIB);
@@ -119,6 +122,9 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
             ]);
         }
         println!("{rows}\n");
+        if size < runs.context.size(SMALLEST) {
+            continue;
+        }
         let of = table::bytes(size as f64);
         let taken = |case: Case| -> Vec<f64> {
             rounds.get(&case).map_or(Vec::new(), |all| all.iter().map(|kept| kept.taken).collect())

@@ -110,7 +110,7 @@ pub fn program() -> Result<PathBuf, String> {
     on_path("redis-server", "Debian's redis-server")
 }
 
-/// Fills a server with so many bytes. How long its commands take with nothing else going on, and beside a save.
+/// Fills a server with `bytes` bytes. How long its commands take with nothing else going on, and beside a save.
 pub fn once(program: &Path, dir: &Path, bytes: u64) -> Result<[Kept; 2], String> {
     run(program, dir, bytes / PAGE).map_err(|error| error.to_string())
 }

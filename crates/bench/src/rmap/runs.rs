@@ -19,7 +19,7 @@ use crate::profile;
 use crate::turns::{Rounds, Turns};
 
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
-const TIME: Duration = Duration::from_secs(360);
+const TIME: Duration = Duration::from_secs(400);
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A way, and what the memory consists of.

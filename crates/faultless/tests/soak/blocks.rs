@@ -1,4 +1,4 @@
-//! Blocks of an arena and of a heap: zero when they come, and nobody else's while they are there.
+//! Blocks of an arena and of a heap: zero when they come, and no other user's while they are there.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,6 +10,9 @@ use crate::pace::Pace;
 const MOST: usize = 8 << 20;
 /// Blocks that are held at a time.
 const HELD: usize = 5;
+
+/// A block of either.
+type Held<'a> = Box<dyn DerefMut<Target = [u8]> + 'a>;
 
 /// A block of a heap as bytes.
 struct Bytes(Block);
@@ -33,7 +36,7 @@ impl DerefMut for Bytes {
 pub fn work(pace: &Pace) -> usize {
     let arena = Arena::new(1 << 30).expect("an arena");
     let heap = Heap::new(|builder| builder);
-    let mut held: Vec<(Box<dyn DerefMut<Target = [u8]> + '_>, u8)> = Vec::new();
+    let mut held: Vec<(Held<'_>, u8)> = Vec::new();
     pace.run(|rng| {
         for _ in 0..8 {
             if held.len() == HELD || (!held.is_empty() && rng.one_in(3)) {
@@ -41,7 +44,7 @@ pub fn work(pace: &Pace) -> usize {
                 assert!(block.iter().all(|other| *other == byte), "a block of {byte}");
             }
             let bytes = rng.within(1, MOST);
-            let mut block: Box<dyn DerefMut<Target = [u8]>> = match rng.one_in(2) {
+            let mut block: Held<'_> = match rng.one_in(2) {
                 true => Box::new(arena.zeroed(bytes).expect("a block")),
                 false => Box::new(Bytes(heap.allocate(bytes).expect("a block"))),
             };

@@ -63,15 +63,19 @@ fn enter(group: &Path) -> io::Result<()> {
 
 /// Takes memory until little is left, holds it for a moment, and gives it back.
 pub fn press(pace: &Pace) -> usize {
-    let most = if pace.is_short() { 4 } else { 48 };
-    pace.run(|rng| {
+    let limit = if pace.is_short() { 4 } else { 48 };
+    let mut most = 0;
+    let rounds = pace.run(|rng| {
         let mut taken: Vec<Vec<u8>> = Vec::new();
-        while taken.len() < most && pressure::available() > LEFT + STEP {
+        while taken.len() < limit && pressure::available() > LEFT + STEP {
             taken.push(black_box(vec![taken.len() as u8 | 1; STEP]));
         }
+        most = most.max(taken.len());
         thread::sleep(Duration::from_millis(rng.below(40) as u64));
         for (n, block) in taken.iter().enumerate() {
             assert!(block.iter().all(|byte| *byte == n as u8 | 1));
         }
-    })
+    });
+    println!("memory taken for pressure: {} MiB at most", (most * STEP) >> 20);
+    rounds
 }

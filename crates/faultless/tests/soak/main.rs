@@ -14,7 +14,8 @@ mod snapshots;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use faultless::region::set_as;
+use faultless::region::{Region, set_as};
+use faultless_page::stats::Counter;
 
 use group::Group;
 use pace::Pace;
@@ -64,4 +65,7 @@ fn every_byte_is_as_it_has_to_be() {
             println!("{name}: {rounds} rounds");
         }
     });
+    for counter in [Counter::BytesPressed, Counter::FileEvicted, Counter::FileWritten, Counter::SnapshotCopied] {
+        println!("{}: {} MiB", counter.declared().name, Region::counted(counter) >> 20);
+    }
 }
