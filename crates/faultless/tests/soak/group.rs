@@ -1,4 +1,4 @@
-//! Memory pressure: a control group of this process's own with a limit, and a worker that takes what is left there.
+//! Memory pressure: a control group of this process's own with a limit, and a worker that takes memory beside the others.
 
 use std::fs;
 use std::hint::black_box;
@@ -7,18 +7,16 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use faultless_base::sys::pressure;
-
 use crate::pace::Pace;
 
-/// Where groups of version 1 and 2 are, and what their limit is called.
-const MOUNTS: [(&str, &str); 2] =
-    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+/// Where groups of version 1 and 2 are, what their limit is called, and what names them in a process's list.
+const MOUNTS: [(&str, &str, &str); 2] =
+    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory"), ("/sys/fs/cgroup", "memory.max", "")];
 
 /// Bytes that are taken at a time.
 const STEP: usize = 8 << 20;
-/// What is left to the others: they take more in a moment than they do on average.
-const LEFT: usize = 128 << 20;
+/// How often, in a short and in a long run.
+const STEPS: [usize; 2] = [4, 16];
 
 /// A group that this process is in until the value goes.
 pub struct Group {
@@ -30,8 +28,9 @@ impl Group {
     /// One with a limit in bytes; the error says why there is none.
     pub fn new(limit: usize) -> io::Result<Self> {
         let mut why = io::Error::from(io::ErrorKind::NotFound);
-        for (mount, file) in MOUNTS {
+        for (mount, file, name) in MOUNTS {
             let path = Path::new(mount).join(format!("faultless-soak-{}", std::process::id()));
+            let before = own(mount, name)?;
             let made = fs::create_dir(&path).and_then(|()| {
                 // A folder of a group has its files at once.
                 fs::OpenOptions::new().write(true).open(path.join(file))?;
@@ -39,7 +38,7 @@ impl Group {
                 enter(&path)
             });
             match made {
-                Ok(()) => return Ok(Self { path, before: mount.into() }),
+                Ok(()) => return Ok(Self { path, before }),
                 Err(error) => {
                     let _ = fs::remove_dir(&path);
                     why = error;
@@ -57,25 +56,29 @@ impl Drop for Group {
     }
 }
 
+/// The group that this process is in.
+fn own(mount: &str, name: &str) -> io::Result<PathBuf> {
+    let all = fs::read_to_string("/proc/self/cgroup")?;
+    let path = all.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|controller| controller == name).then_some(path)
+    });
+    Ok(Path::new(mount).join(path.unwrap_or("/").trim_start_matches('/')))
+}
+
 fn enter(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.procs"), std::process::id().to_string())
 }
 
-/// Takes memory until little is left, holds it for a moment, and gives it back.
+/// Takes memory, holds it for a moment, and gives it back.
 pub fn press(pace: &Pace) -> usize {
-    let limit = if pace.is_short() { 4 } else { 48 };
-    let mut most = 0;
-    let rounds = pace.run(|rng| {
-        let mut taken: Vec<Vec<u8>> = Vec::new();
-        while taken.len() < limit && pressure::available() > LEFT + STEP {
-            taken.push(black_box(vec![taken.len() as u8 | 1; STEP]));
-        }
-        most = most.max(taken.len());
+    let most = STEPS[usize::from(!pace.is_short())];
+    pace.run(|rng| {
+        let new = |n: usize| black_box(vec![n as u8 | 1; STEP]);
+        let taken: Vec<Vec<u8>> = (0..rng.within(1, most)).map(new).collect();
         thread::sleep(Duration::from_millis(rng.below(40) as u64));
         for (n, block) in taken.iter().enumerate() {
             assert!(block.iter().all(|byte| *byte == n as u8 | 1));
         }
-    });
-    println!("memory taken for pressure: {} MiB at most", (most * STEP) >> 20);
-    rounds
+    })
 }
