@@ -55,6 +55,15 @@ pub fn models() -> Result<()> {
     run(&mut cargo("test --package faultless-base --features dsa --lib"))
 }
 
+/// The features of the library at the same time, under memory pressure, for a number of seconds.
+pub fn soak(args: &[String]) -> Result<()> {
+    const SECONDS: &str = "900";
+    let seconds = args.first().map_or(SECONDS, String::as_str);
+    ensure!(seconds.parse::<u64>().is_ok(), "soak takes a number of seconds, not {seconds}");
+    let mut test = cargo("test --package faultless --test soak -- --nocapture");
+    shell::run(test.env("FAULTLESS_SOAK_SECONDS", seconds))
+}
+
 /// The Python package as a user installs it, and its tests.
 pub fn python() -> Result<()> {
     let python = setup::python_path();

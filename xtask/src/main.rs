@@ -39,6 +39,7 @@ const TASKS: &[Task] = &[
     task("deny", "licences and sources of dependencies, by cargo-deny", |_| deny::run()),
     task("models", "model checks of what runs at the same time", |_| check::models()),
     task("sanitize", "unsafe code and the C API under sanitizers and valgrind: some minutes", |_| sanitize::run()),
+    task("soak", "the library's features at once under memory pressure: 15 minutes, or SECONDS", check::soak),
     task("python", "install the Python package where its tests are run, and run them", |_| {
         setup::run().and_then(|()| check::python())
     }),

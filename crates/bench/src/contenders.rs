@@ -110,7 +110,8 @@ impl Contenders {
         Ok(Sample { counters: Some(Counters::sum(&pages)), ..sample })
     }
 
-    fn command(&self, row: &Row, launch: &Launch, contender: Contender) -> Command {
+    /// What it runs for that.
+    pub fn command(&self, row: &Row, launch: &Launch, contender: Contender) -> Command {
         let wrapped = contender.is_own() && row.start == Start::Run;
         let mut words: Vec<OsString> = Vec::new();
         if wrapped {

@@ -16,9 +16,11 @@ mod measure;
 mod parts;
 mod peak;
 mod plan;
+mod plot;
 mod prefault;
 mod prezero;
 mod process;
+mod profile;
 mod programs;
 #[cfg(test)]
 mod published;

@@ -47,12 +47,17 @@ pub use background::reserve::{release_reserved, reserve, reserved};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use faultless_base::sys::linux::Linux;
 use faultless_mm::{Need, Space};
 
 use crate::background::owner;
 use crate::process::owner::Owner;
+
+/// How often a block is asked for, a millisecond apart. The background thread may have the lock that this takes, and on a
+/// busy machine no processor.
+const TURNS: usize = 1000;
 
 /// Why a block could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +110,13 @@ impl Arena {
         }
         let take = |left: usize| left.checked_sub(bytes);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|_| Error::ArenaFull)?;
-        let Some(got) = self.space.allocate(0, bytes.max(1), 1, Need::Zero) else {
+        let got = (0..TURNS).find_map(|turn| {
+            if turn > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.space.allocate(0, bytes.max(1), 1, Need::Zero)
+        });
+        let Some(got) = got else {
             self.left.fetch_add(bytes, Ordering::Relaxed);
             return Err(Error::ArenaFull);
         };

@@ -114,6 +114,24 @@ fn frame_bytes(fake: &Fake, span: Span) -> impl Iterator<Item = u8> {
     (span.start..span.end).step_by(PAGE).map(|at| fake.page(at).byte)
 }
 
+/// Beside arenas of the library there is no C library that could serve a block for which the budget has no room.
+#[test]
+fn a_strict_budget_refuses_no_block() {
+    let refused = |is_strict: bool| {
+        let process = Process::new(1);
+        if is_strict {
+            process.space.budget().be_strict();
+        }
+        let bytes = [SLOT / 3, SLOT + SLOT / 2, SLOT / 2, 3 * SLOT, SLOT + 1];
+        let blocks = bytes.repeat(8).into_iter().map(|bytes| process.space.allocate(0, bytes, 1, Need::Zero));
+        let (there, refused): (Vec<_>, Vec<_>) = blocks.partition(Option::is_some);
+        there.into_iter().flatten().for_each(|block| assert!(process.space.free(block.addr)));
+        refused.len()
+    };
+    assert!(refused(false) > 0);
+    assert_eq!(refused(true), 0);
+}
+
 #[test]
 fn pressure_reaches_every_client() {
     let p = Process::new(LIMIT);

@@ -29,7 +29,7 @@ pub use cached::{Met, RECORD, Route, Set, Timed, Way as CacheWay, Work, make_fil
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;
-pub use rmap::{Kept, Known, Pages, Reclaimed, Stormed, Way as RmapWay};
+pub use rmap::{Kept, Known, Pages, Reclaimed, Stormed, Times, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 pub use walk::Order;

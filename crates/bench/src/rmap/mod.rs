@@ -1,17 +1,22 @@
 //! `faultless bench rmap`: what it costs to keep a moment of memory. Owners of pages that are computed are measured
 //! beside lists of them, which kernels once kept for each page, and beside fork.
 
+mod forks;
 mod reclaim;
+mod redis;
 mod runs;
 mod storms;
 
-use anyhow::Result;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use super::aims::Aims;
 use super::loops::{Kept, Pages, RmapWay as Way};
 use super::parts::{self, Session};
 use super::plan;
+use super::plot::{self, Chart};
 use super::rule::Aim;
 use super::table;
 use super::turns::{Rounds, ratio};
@@ -19,14 +24,24 @@ use faultless_measure::paired::{Spread, median};
 use runs::{Case, Runs};
 
 /// Options of `faultless bench rmap`.
-pub type Args = parts::Options<Part>;
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    parts: parts::Options<Part>,
+    /// Draws the time of a snapshot over the size of the memory into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// Ten shells at a time fork and exit: plain, beside an empty library, and under `faultless run`. With --full each of
+    /// them 500 times, otherwise 100.
+    Forks,
     /// A moment of memory that is there is kept; with --full of 4 GiB, too.
     Snapshots,
-    /// Memory is saved to a file while a thread writes to it.
+    /// Memory is saved to a file while a thread writes to it; and redis saves as much while a client writes.
     Save,
     /// Snapshots without a pause, of memory of 1, 64 and 4096 areas that come and go.
     Storms,
@@ -36,19 +51,43 @@ pub enum Part {
 
 const ROUNDS: usize = 7;
 const SAVES: usize = 5;
+/// Rounds of redis, which is filled anew for each.
+const FILLS: usize = 3;
+const MIB: f64 = 1_048_576.0;
+/// Aims are for memory from this size on: a call of the kernel costs more than what it does to less.
+const SMALLEST: u64 = 256 << 20;
 
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
-    let mut runs = Runs::new(args.context(&session, plan::PYTHON)?, session.dir.path());
+    let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, session.dir.path());
     session.introduce(&[]);
-    let aims = args.run(&session, |part, aims| match part {
+    let aims = args.parts.run(&session, |part, aims| match part {
+        Part::Forks => forks::tables(&mut runs, aims),
         Part::Snapshots => snapshots(&mut runs, aims),
         Part::Save => save(&mut runs, aims),
         Part::Storms => storms::table(&mut runs, aims),
         Part::Reclaim => reclaim::tables(&mut runs, aims),
     });
-    args.close(&session, &aims, || runs.json(&session.machine))
+    args.parts.close(&session, &aims, || runs.json(&session.machine))?;
+    args.svg.as_ref().map_or(Ok(()), |path| parts::save(path, &plot(&runs)?))
+}
+
+/// The time of a moment over the size of the memory.
+fn plot(runs: &Runs) -> Result<String> {
+    ensure!(!runs.taken.is_empty(), "there is nothing to draw: --svg is for the part snapshots");
+    let points = |taken: &[(u64, f64)]| taken.iter().map(|(bytes, s)| (*bytes as f64 / MIB, s * 1e6)).collect();
+    let lines: Vec<_> = runs.taken.iter().map(|(case, taken)| (runs::name(*case), points(taken))).collect();
+    let sizes = runs.sizes().into_iter().map(|bytes| bytes as f64 / MIB);
+    let (least, most) = sizes.fold((f64::MAX, 0_f64), |(low, high), size| (low.min(size), high.max(size)));
+    plot::svg(&[Chart {
+        title: "A moment of memory is kept",
+        x: "MiB of memory",
+        y: "microseconds",
+        across: least..most,
+        lines,
+        circles: None,
+    }])
 }
 
 fn median_of(all: &[Kept], figure: impl Fn(&Kept) -> f64) -> f64 {
@@ -65,6 +104,7 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
         let mut rows = table::new_table(&header);
         for (case, all) in &rounds {
             let Some(taken) = Spread::of(&all.iter().map(|kept| kept.taken).collect::<Vec<_>>()) else { continue };
+            runs.taken.entry(*case).or_default().push((size, taken.median));
             let chains = all[0].chains;
             rows.add_row([
                 runs::name(*case),
@@ -82,6 +122,9 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
             ]);
         }
         println!("{rows}\n");
+        if size < runs.context.size(SMALLEST) {
+            continue;
+        }
         let of = table::bytes(size as f64);
         let taken = |case: Case| -> Vec<f64> {
             rounds.get(&case).map_or(Vec::new(), |all| all.iter().map(|kept| kept.taken).collect())
@@ -104,6 +147,41 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
         let small = (Way::Lazy, Pages::Small);
         let what = format!("a snapshot of {of} in 4 KiB pages, beside fork of the same");
         aims.at_most(&what, 1.0, beside(small, (Way::Fork, Pages::Small)));
+    }
+}
+
+/// A row of the table of saves.
+fn saved(name: String, all: &[Kept]) -> Vec<String> {
+    let mut cells = vec![name];
+    cells.extend([
+        table::seconds(median_of(all, |kept| kept.taken)),
+        table::seconds(median_of(all, |kept| kept.saved)),
+    ]);
+    cells.extend((0..4).map(|i| table::seconds(median_of(all, |kept| kept.writes[i]))));
+    let rate = median_of(all, |kept| kept.count as f64 / if kept.saved > 0.0 { kept.saved } else { 1.0 });
+    cells.push(format!("{rate:.0}"));
+    cells.push(format!("{:.0}", median_of(all, |kept| kept.faults as f64)));
+    cells.push(table::bytes(median_of(all, |kept| kept.copied as f64)));
+    cells
+}
+
+/// The same of redis, of which a write is a command of a client.
+fn redis_saves(runs: &mut Runs, size: u64) -> Vec<(&'static str, Vec<Kept>)> {
+    let program = match redis::program() {
+        Ok(program) => program,
+        Err(why) => {
+            println!("No redis: {why}.\n");
+            return Vec::new();
+        }
+    };
+    let dir = runs.context.dir.clone();
+    let once = |()| redis::once(&program, &dir, size);
+    let mut rounds = runs.recorded("redis", (&[()], FILLS), |()| "redis".into(), once);
+    let all = rounds.remove(&()).unwrap_or_default();
+    let of = |which: usize| all.iter().map(|both| both[which].clone()).collect::<Vec<_>>();
+    match all.is_empty() {
+        true => Vec::new(),
+        false => vec![("redis: commands alone", of(0)), ("redis: commands beside BGSAVE", of(1))],
     }
 }
 
@@ -131,17 +209,10 @@ fn save(runs: &mut Runs, aims: &mut Aims) {
     ];
     let mut rows = table::new_table(&header);
     for (case, all) in &rounds {
-        let mut cells = vec![runs::name(*case)];
-        cells.extend([
-            table::seconds(median_of(all, |kept| kept.taken)),
-            table::seconds(median_of(all, |kept| kept.saved)),
-        ]);
-        cells.extend((0..4).map(|i| table::seconds(median_of(all, |kept| kept.writes[i]))));
-        let rate = median_of(all, |kept| kept.count as f64 / if kept.saved > 0.0 { kept.saved } else { 1.0 });
-        cells.push(format!("{rate:.0}"));
-        cells.push(format!("{:.0}", median_of(all, |kept| kept.faults as f64)));
-        cells.push(table::bytes(median_of(all, |kept| kept.copied as f64)));
-        rows.add_row(cells);
+        rows.add_row(saved(runs::name(*case), all));
+    }
+    for (name, all) in redis_saves(runs, size) {
+        rows.add_row(saved(name.into(), &all));
     }
     println!("{rows}\n");
     for pages in [Pages::Huge, Pages::Small] {

@@ -1,21 +1,25 @@
 //! Runs the programs, and remembers.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::ValueEnum;
+use serde::Serialize;
 
 use crate::loops::{Kept, Known, Pages, Reclaimed, RmapWay as Way, Stormed};
 use crate::machine::Machine;
 use crate::measure::measure;
 use crate::parts;
 use crate::plan::Context;
+use crate::profile;
 use crate::turns::{Rounds, Turns};
 
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
-const TIME: Duration = Duration::from_secs(360);
+const TIME: Duration = Duration::from_secs(400);
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A way, and what the memory consists of.
@@ -36,13 +40,24 @@ fn word(value: impl ValueEnum) -> String {
 }
 
 /// One run, for the file of figures.
-#[derive(serde::Serialize)]
+#[derive(Serialize)]
 struct Record {
     table: String,
     way: Way,
     pages: Pages,
     bytes: u64,
     kept: Kept,
+}
+
+/// The ways through a storm.
+const STORMS: [Way; 4] = [Way::Lazy, Way::Eager, Way::Kept, Way::Fork];
+
+fn storm(context: &Context, way: Way, areas: usize, size: u64, seconds: &str) -> Command {
+    let mut command = Command::new(&context.own);
+    command.args(["loop", "storm", "--way", &word(way), "--areas", &areas.to_string()]);
+    command.args(["--size", &size.to_string(), "--seconds", seconds]);
+    command.env_remove("LD_PRELOAD").env("LC_ALL", "C");
+    command
 }
 
 /// Runs programs.
@@ -52,17 +67,21 @@ pub struct Runs {
     pub context: Context,
     file: PathBuf,
     records: Vec<serde_json::Value>,
+    /// Bytes, and the seconds that it took to keep a moment of them: the lines of the plot.
+    pub taken: BTreeMap<Case, Vec<(u64, f64)>>,
 }
 
 impl Runs {
     /// None yet; files go to this folder.
     pub fn new(context: Context, dir: &Path) -> Self {
-        Self { start: Instant::now(), context, file: dir.join("saved"), records: Vec::new() }
+        let file = dir.join("saved");
+        Self { start: Instant::now(), context, file, records: Vec::new(), taken: BTreeMap::new() }
     }
 
     /// How much memory is kept.
     pub fn sizes(&self) -> Vec<u64> {
-        let all: &[u64] = if self.context.full { &[256 << 20, 1 << 30, 4 << 30] } else { &[256 << 20, 1 << 30] };
+        const ALL: [u64; 4] = [64 << 20, 256 << 20, 1 << 30, 4 << 30];
+        let all = if self.context.full { &ALL[..] } else { &ALL[..3] };
         all.iter().map(|size| self.context.size(*size)).collect()
     }
 
@@ -104,7 +123,7 @@ impl Runs {
             self.records.push(figures);
             Ok(all)
         };
-        turns.run(&[Known::Lazy, Known::Eager], |known| format!("{known:?}"), once)
+        turns.run(&[Known::Lazy, Known::Eager, Known::Kept], |known| format!("{known:?}"), once)
     }
 
     /// Storms of snapshots of memory of that many areas, each way in turns.
@@ -112,17 +131,41 @@ impl Runs {
         let turns = self.turns(usual);
         let seconds = self.context.seconds(1.0).to_string();
         let once = |way: Way| {
-            let mut command = Command::new(&self.context.own);
-            command.args(["loop", "storm", "--way", &word(way), "--areas", &areas.to_string()]);
-            command.args(["--size", &size.to_string(), "--seconds", &seconds]);
-            let used = measure(command.env_remove("LD_PRELOAD").env("LC_ALL", "C"), LIMIT)?;
+            let used = measure(&mut storm(&self.context, way, areas, size, &seconds), LIMIT)?;
             let all: Stormed = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
             self.records.push(serde_json::json!({
                 "table": "storms", "way": way, "areas": areas, "bytes": size, "storm": all
             }));
             Ok(all)
         };
-        turns.run(&[Way::Lazy, Way::Eager, Way::Fork], |way| way.name().into(), once)
+        turns.run(&STORMS, |way| way.name().into(), once)
+    }
+
+    /// Where processor time goes in such storms.
+    pub fn functions_of_storms(&self, areas: usize, size: u64) -> Vec<(String, Result<profile::Shares, String>)> {
+        let seconds = self.context.seconds(1.0).to_string();
+        let of = |way: Way| {
+            let command = storm(&self.context, way, areas, size, &seconds);
+            (way.name().to_owned(), profile::of(&command, &self.context.dir, LIMIT))
+        };
+        STORMS.map(of).into()
+    }
+
+    /// Runs something else in turns.
+    pub fn recorded<W: Copy + Ord + Debug + Serialize, T: Serialize>(
+        &mut self,
+        table: &str,
+        (ways, usual): (&[W], usize),
+        name: impl Fn(W) -> String,
+        once: impl Fn(W) -> Result<T, String>,
+    ) -> Rounds<W, T> {
+        let turns = self.turns(usual);
+        let recorded = |way: W| {
+            let result = once(way)?;
+            self.records.push(serde_json::json!({ "table": table, "way": way, "result": result }));
+            Ok(result)
+        };
+        turns.run(ways, name, recorded)
     }
 
     fn once(&mut self, table: &str, (way, pages): Case, bytes: u64, saves: bool) -> Result<Kept, String> {

@@ -1,7 +1,9 @@
-//! Moments are kept and let go without a pause, of memory of few and of many areas.
+//! Moments are kept and let go without a pause, of memory of few and of many areas. Where processor time goes meanwhile is
+//! looked at once more.
 
 use crate::aims::Aims;
 use crate::loops::{RmapWay as Way, Stormed};
+use crate::profile;
 use crate::table::{self, NOTHING};
 use crate::turns::ratio;
 use faultless_measure::paired::{Spread, median};
@@ -30,6 +32,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         "to fork",
         "owners added to a page, each moment",
         "removed",
+        "of pages without a list",
         "locks taken",
     ]);
     for areas in AREAS {
@@ -51,6 +54,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
                 to(Way::Fork),
                 each(|storm| storm.chains.added.iter().sum()),
                 each(|storm| storm.chains.removed.iter().sum()),
+                each(|storm| storm.chains.nope.iter().sum()),
                 each(|storm| storm.chains.locked),
             ]);
         }
@@ -58,4 +62,9 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         aims.at_least(&format!("a storm of snapshots of {areas} areas, beside lists of owners"), GAIN, gain);
     }
     println!("{rows}\n");
+    let looked_at = if runs.context.full { &AREAS[..] } else { &AREAS[1..2] };
+    for areas in looked_at.iter().copied() {
+        let functions = runs.functions_of_storms(areas, size);
+        profile::print(&format!("a storm of {areas} areas"), functions);
+    }
 }

@@ -191,11 +191,16 @@ impl<S: Sys> Space<S> {
         if self.budget.room() == 0 {
             self.make_room(1);
         }
-        let may = self.budget.room() > 0;
+        let may = self.budget.room() > 0 || self.serves_all();
         if !may {
             self.leave_block(shard, bytes);
         }
         may
+    }
+
+    /// Whether no C library serves what is left: then the budget says what is kept, and no block is refused for it.
+    fn serves_all(&self) -> bool {
+        self.budget.is_strict()
     }
 
     /// The C library gets a block for want of room.
@@ -210,7 +215,7 @@ impl<S: Sys> Space<S> {
         if slots > 0 && self.budget.trust() < slots {
             self.make_room(slots);
         }
-        let may = self.budget.trust() >= slots;
+        let may = self.budget.trust() >= slots || self.serves_all();
         if !may {
             self.leave_block(shard, bytes);
         }
@@ -222,7 +227,7 @@ impl<S: Sys> Space<S> {
     fn comes_in_vain(&self, n: usize) -> bool {
         const MANY: usize = 64;
         let idle = self.budget.idle();
-        let in_vain = idle > 0 && self.budget.is_small() && !self.is_trusted_with(n);
+        let in_vain = idle > 0 && self.budget.is_small() && !self.serves_all() && !self.is_trusted_with(n);
         in_vain && self.budget.note_in_vain(idle) > MANY
     }
 

@@ -1,5 +1,6 @@
 //! Owners of pages as kernels kept them in 2002. Each page has a list of who maps it, under a lock of its own, kept up
-//! at each map and unmap. Here to be measured beside owners that are computed.
+//! at each map and unmap. Or a page has no list until its owners are asked for, and keeps it from then on. Here to be
+//! measured beside owners that are computed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,6 +11,8 @@ pub struct Counts {
     pub added: [u64; 3],
     /// Owners removed that were the first in the list, and others.
     pub removed: [u64; 2],
+    /// Owners that came and went, of pages without a list.
+    pub nope: [u64; 2],
     /// Times a lock was taken.
     pub locked: u64,
 }
@@ -21,6 +24,7 @@ impl Counts {
         Self {
             added: std::array::from_fn(|i| less(self.added[i], before.added[i])),
             removed: std::array::from_fn(|i| less(self.removed[i], before.removed[i])),
+            nope: std::array::from_fn(|i| less(self.nope[i], before.nope[i])),
             locked: less(self.locked, before.locked),
         }
     }
@@ -31,6 +35,7 @@ const NONE: u32 = u32::MAX;
 struct Page {
     lock: AtomicU32,
     first: u32,
+    has_list: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -58,8 +63,29 @@ impl Chains {
 
     /// For that many pages, which no owner maps.
     pub fn empty(pages: usize) -> Self {
-        let pages = (0..pages).map(|_| Page { lock: AtomicU32::new(0), first: NONE }).collect();
+        Self::of_pages(pages, true)
+    }
+
+    /// For that many pages, which have no lists until [`Chains::begin`].
+    pub fn without_lists(pages: usize) -> Self {
+        Self::of_pages(pages, false)
+    }
+
+    fn of_pages(pages: usize, has_list: bool) -> Self {
+        let page = || Page { lock: AtomicU32::new(0), first: NONE, has_list };
+        let pages = (0..pages).map(|_| page()).collect();
         Self { pages, links: Vec::new(), free: NONE, counts: Counts::default() }
+    }
+
+    /// Whether a page has a list.
+    pub fn has_list(&self, page: usize) -> bool {
+        self.pages[page].has_list
+    }
+
+    /// A page has a list from now on, of these owners. It had none.
+    pub fn begin(&mut self, page: usize, owners: impl IntoIterator<Item = u32>) {
+        self.pages[page].has_list = true;
+        owners.into_iter().for_each(|owner| self.add(page, owner));
     }
 
     /// Calls `f` with each owner of a page.
@@ -96,6 +122,10 @@ impl Chains {
 
     /// An owner maps a page.
     pub fn add(&mut self, page: usize, owner: u32) {
+        if !self.pages[page].has_list {
+            self.counts.nope[0] += 1;
+            return;
+        }
         // What is not needed under the lock is done before it.
         let link = self.take(owner);
         self.lock(page);
@@ -113,6 +143,10 @@ impl Chains {
 
     /// An owner does not map a page any more.
     pub fn remove(&mut self, page: usize, owner: u32) {
+        if !self.pages[page].has_list {
+            self.counts.nope[1] += 1;
+            return;
+        }
         self.lock(page);
         let (mut at, mut before) = (self.pages[page].first, NONE);
         while at != NONE && self.links[at as usize].owner != owner {
@@ -171,5 +205,18 @@ mod tests {
             ([10, 10, 30], [10, 10], 70)
         );
         assert_eq!(chains.links.len(), 40);
+    }
+
+    #[test]
+    fn a_page_that_was_not_asked_for_has_no_list() {
+        let mut chains = Chains::without_lists(3);
+        chains.map(7);
+        chains.begin(1, [7, 8]);
+        chains.map(9);
+        chains.unmap(7);
+        let mut owners = [const { Vec::new() }; 3];
+        (0..3).for_each(|page| chains.owners(page, |owner| owners[page].push(owner)));
+        assert_eq!(owners, [vec![], vec![9, 8], vec![]]);
+        assert_eq!((chains.counts.nope, chains.counts.added, chains.counts.removed), ([5, 2], [1, 1, 1], [0, 1]));
     }
 }

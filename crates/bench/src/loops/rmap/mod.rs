@@ -20,7 +20,7 @@ use faultless_page::stats::Counter;
 use chains::Counts;
 pub use reclaim::{Known, Reclaimed};
 pub use storm::Stormed;
-use times::Times;
+pub use times::Times;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
@@ -33,6 +33,8 @@ pub enum Way {
     Lazy,
     /// The same, with a list of owners for each page, which is kept up.
     Eager,
+    /// The same for pages whose owners were asked for, from then on.
+    Kept,
     /// By a forked child.
     Fork,
     /// Not at all.
@@ -45,6 +47,7 @@ impl Way {
         match self {
             Self::Lazy => "snapshot",
             Self::Eager => "snapshot and lists of owners",
+            Self::Kept => "snapshot and lists once asked for",
             Self::Fork => "fork",
             Self::Alone => "writer alone",
         }
@@ -109,7 +112,7 @@ unsafe impl Sync for Memory {}
 impl Memory {
     fn new(what: &Rmap) -> io::Result<Self> {
         let memory = match what.way {
-            Way::Lazy | Way::Eager => {
+            Way::Lazy | Way::Eager | Way::Kept => {
                 let huge = what.pages == Pages::Huge;
                 let region = Region::builder(what.size).delivery(Delivery::Thread).huge_pages(huge).build()?;
                 region.populate(0..what.size)?;

@@ -19,6 +19,8 @@ pub enum Known {
     Lazy,
     /// From a list for each page, kept up at each map and unmap.
     Eager,
+    /// Computed when they are first asked for; from then on, from a list.
+    Kept,
 }
 
 /// Options of the program.
@@ -40,6 +42,8 @@ pub struct Reclaimed {
     pub mapped: f64,
     /// Seconds in which they all went again, before they came for the second time.
     pub unmapped: f64,
+    /// Seconds in which all pages were looked at: whether an owner had used them since the last look.
+    pub looked: f64,
     /// Seconds in which all pages went.
     pub reclaimed: f64,
     /// Entries that went.
@@ -48,6 +52,8 @@ pub struct Reclaimed {
     pub walks: [u64; 3],
     /// What was done to lists.
     pub chains: Counts,
+    /// Owners added to lists by faults and by looks, and removed by unmapping and by reclaim.
+    pub callers: [u64; 4],
 }
 
 /// Who knows the owners of the pages of an object. Areas are numbers from 1 on.
@@ -58,6 +64,10 @@ trait Owners {
     fn page_went(&mut self, area: usize, page: usize);
     /// The areas that map a page; `maps` looks into the table of one.
     fn of(&mut self, page: usize, maps: &dyn Fn(usize) -> bool, owners: &mut Vec<usize>);
+    /// What was done to lists so far.
+    fn counts(&self) -> Counts {
+        Counts::default()
+    }
 }
 
 struct Computed {
@@ -101,7 +111,44 @@ impl Owners for Chains {
     fn of(&mut self, page: usize, _maps: &dyn Fn(usize) -> bool, owners: &mut Vec<usize>) {
         self.owners(page, |owner| owners.push(owner as usize));
     }
+    fn counts(&self) -> Counts {
+        self.counts
+    }
 }
+
+/// Lists that begin when owners are asked for.
+struct Begun {
+    computed: Computed,
+    chains: Chains,
+}
+
+impl Owners for Begun {
+    fn area_came(&mut self, area: usize, span: Span) {
+        self.computed.area_came(area, span);
+    }
+    fn area_went(&mut self, area: usize) {
+        self.computed.area_went(area);
+    }
+    fn page_came(&mut self, area: usize, page: usize) {
+        self.chains.page_came(area, page);
+    }
+    fn page_went(&mut self, area: usize, page: usize) {
+        self.chains.page_went(area, page);
+    }
+    fn of(&mut self, page: usize, maps: &dyn Fn(usize) -> bool, owners: &mut Vec<usize>) {
+        if self.chains.has_list(page) {
+            return self.chains.of(page, maps, owners);
+        }
+        self.computed.of(page, maps, owners);
+        self.chains.begin(page, owners.iter().map(|area| *area as u32));
+    }
+    fn counts(&self) -> Counts {
+        self.chains.counts
+    }
+}
+
+/// Of an entry: the owner has used the page since the last look.
+const USED: u64 = 1 << 63;
 
 /// An object's areas and their tables.
 struct Object<O> {
@@ -138,7 +185,7 @@ impl<O: Owners> Object<O> {
         if let Some(span) = self.spans[area].filter(|span| span.contains(page))
             && self.tables[area][page - span.start] == 0
         {
-            self.tables[area][page - span.start] = page as u64 + 1;
+            self.tables[area][page - span.start] = USED | (page as u64 + 1);
             self.owners.page_came(area, page);
         }
     }
@@ -161,6 +208,20 @@ impl<O: Owners> Object<O> {
         self.owners.of(page, &maps, &mut self.found);
     }
 
+    /// Whether an owner has used a page since the last look: what second chance asks before a page goes.
+    fn look(&mut self, page: usize) -> bool {
+        self.find(page);
+        let mut was_used = false;
+        for area in &self.found {
+            if let Some(span) = self.spans[*area] {
+                let entry = &mut self.tables[*area][page - span.start];
+                was_used |= *entry & USED != 0;
+                *entry &= !USED;
+            }
+        }
+        was_used
+    }
+
     /// A page goes from all areas; how many had it.
     fn reclaim(&mut self, page: usize) -> usize {
         self.find(page);
@@ -179,30 +240,52 @@ impl<O: Owners> Object<O> {
 
 fn measure<O: Owners>(what: &Reclaim, owners: O) -> (Reclaimed, O) {
     let mut object = Object::new(owners, what.areas);
-    let begun = Instant::now();
-    object.map_all(what);
-    let mapped = begun.elapsed().as_secs_f64();
-    let begun = Instant::now();
-    (1..=what.areas).for_each(|area| object.unmap(area));
-    let unmapped = begun.elapsed().as_secs_f64();
-    object.map_all(what);
-    let begun = Instant::now();
-    let entries = (0..what.pages).map(|page| object.reclaim(page) as u64).sum();
-    let reclaimed = begun.elapsed().as_secs_f64();
-    (Reclaimed { mapped, unmapped, reclaimed, entries, ..Reclaimed::default() }, object.owners)
+    let sums = |counts: Counts| (counts.added.iter().sum::<u64>(), counts.removed.iter().sum::<u64>());
+    let timed = |object: &mut Object<O>, work: &mut dyn FnMut(&mut Object<O>)| {
+        let before = object.owners.counts();
+        let begun = Instant::now();
+        work(object);
+        let seconds = begun.elapsed().as_secs_f64();
+        (seconds, sums(object.owners.counts().since(&before)))
+    };
+    let (mapped, (added, _)) = timed(&mut object, &mut |object| object.map_all(what));
+    let (unmapped, (_, removed)) =
+        timed(&mut object, &mut |object| (1..=what.areas).for_each(|area| object.unmap(area)));
+    let (_, (added_again, _)) = timed(&mut object, &mut |object| object.map_all(what));
+    let mut used = 0;
+    let (looked, (begun, _)) = timed(&mut object, &mut |object| {
+        used = (0..what.pages).filter(|page| object.look(*page)).count();
+    });
+    debug_assert_eq!(used, what.pages);
+    let mut entries = 0;
+    let (reclaimed, (_, taken)) = timed(&mut object, &mut |object| {
+        entries = (0..what.pages).map(|page| object.reclaim(page) as u64).sum();
+    });
+    let (callers, chains) = ([added + added_again, begun, removed, taken], object.owners.counts());
+    let all = Reclaimed { mapped, unmapped, looked, reclaimed, entries, callers, chains, walks: [0; 3] };
+    (all, object.owners)
 }
 
 /// Runs it.
 pub fn run(what: &Reclaim) -> std::io::Result<Reclaimed> {
+    let computed = || -> std::io::Result<Computed> {
+        let spans = Spans::new(what.areas).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Ok(Computed { spans, walks: Walks::default() })
+    };
+    let with_walks = |all: Reclaimed, walks: Walks| {
+        let walks = [walks.computed, walks.walked, walks.stale];
+        Reclaimed { walks, ..all }
+    };
     Ok(match what.known {
         Known::Lazy => {
-            let spans = Spans::new(what.areas).ok_or(std::io::ErrorKind::OutOfMemory)?;
-            let (all, Computed { walks, .. }) = measure(what, Computed { spans, walks: Walks::default() });
-            Reclaimed { walks: [walks.computed, walks.walked, walks.stale], ..all }
+            let (all, owners) = measure(what, computed()?);
+            with_walks(all, owners.walks)
         }
-        Known::Eager => {
-            let (all, chains) = measure(what, Chains::empty(what.pages));
-            Reclaimed { chains: chains.counts, ..all }
+        Known::Eager => measure(what, Chains::empty(what.pages)).0,
+        Known::Kept => {
+            let owners = Begun { computed: computed()?, chains: Chains::without_lists(what.pages) };
+            let (all, owners) = measure(what, owners);
+            with_walks(all, owners.computed.walks)
         }
     })
 }
@@ -247,20 +330,43 @@ mod tests {
 
     #[test]
     fn owners_found_are_owners_that_exist() {
-        let walks = walk_all_tables(Computed { spans: Spans::new(AREAS).unwrap(), walks: Walks::default() }).walks;
+        let computed = || Computed { spans: Spans::new(AREAS).unwrap(), walks: Walks::default() };
+        let walks = walk_all_tables(computed()).walks;
         assert!(walks.stale > 0 && walks.walked > walks.stale, "{walks:?}");
         let counts = walk_all_tables(Chains::empty(PAGES)).counts;
         assert!(counts.added.iter().all(|n| *n > 0) && counts.removed.iter().all(|n| *n > 0), "{counts:?}");
+        let begun = Begun { computed: computed(), chains: Chains::without_lists(PAGES) };
+        let begun = walk_all_tables(begun);
+        // Each page was asked for once without a list: after the first step, before most areas came.
+        assert_eq!(begun.computed.walks.computed, PAGES as u64);
+        assert!(begun.chains.counts.added.iter().all(|n| *n > 0), "{:?}", begun.chains.counts);
     }
 
     #[test]
     fn computed_owners_do_nothing_for_a_page_before_it_goes() {
         let what = |known| Reclaim { known, areas: 3, pages: 50 };
+        // Each page is looked at, and then goes.
         let lazy = run(&what(Known::Lazy)).unwrap();
-        assert_eq!((lazy.entries, lazy.walks, lazy.chains.locked), (150, [50, 150, 0], 0));
+        assert_eq!((lazy.entries, lazy.walks, lazy.chains.locked), (150, [100, 300, 0], 0));
+        assert_eq!(lazy.callers, [0; 4]);
         let eager = run(&what(Known::Eager)).unwrap();
         assert_eq!((eager.entries, eager.walks, eager.chains.added), (150, [0; 3], [100, 100, 100]));
+        assert_eq!(eager.callers, [300, 0, 150, 150]);
         // Once for each owner that came, once for each that went, once for each question.
-        assert_eq!(eager.chains.locked, 2 * (150 + 150) + 50);
+        assert_eq!(eager.chains.locked, 2 * (150 + 150) + 2 * 50);
+        let kept = run(&what(Known::Kept)).unwrap();
+        // Nothing was kept up before the look, which made the lists.
+        assert_eq!((kept.entries, kept.walks, kept.chains.nope), (150, [50, 150, 0], [300, 150]));
+        assert_eq!((kept.callers, kept.chains.locked), ([0, 150, 0, 150], 150 + 50 + 150));
+    }
+
+    #[test]
+    fn a_page_that_was_looked_at_is_used_no_more() {
+        let mut object = Object::new(Chains::empty(2), 2);
+        (1..=2).for_each(|area| object.map(area, Span::new(0, 2)));
+        object.touch(2, 1);
+        assert!(!object.look(0) && object.look(1) && !object.look(1));
+        object.touch(1, 1);
+        assert!(object.look(1) && object.reclaim(1) == 2);
     }
 }

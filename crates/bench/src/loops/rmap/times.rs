@@ -9,6 +9,7 @@ pub struct Times {
 }
 
 impl Times {
+    /// None yet.
     pub fn new() -> Self {
         Self { classes: vec![0; 64 * STEPS as usize], longest: 0 }
     }
@@ -27,11 +28,13 @@ impl Times {
         if shift == 0 { step } else { ((STEPS + step + 1) << (shift - 1)) - 1 }
     }
 
+    /// One more.
     pub fn add(&mut self, ns: u64) {
         self.classes[Self::class(ns)] += 1;
         self.longest = self.longest.max(ns);
     }
 
+    /// How many there were.
     pub fn count(&self) -> u64 {
         self.classes.iter().sum()
     }
