@@ -22,8 +22,8 @@ enum { DEFAULT = 0, BIND = 2, INTERLEAVE = 3, STRICT = 1 };
 
 static int failures;
 
-/* Pages of a block on another node than `node`. Kernels before 6.6 do not say where a page lies that NUMA balancing
- * waits for: then a read of it, and the question again. */
+/* Pages of a block on another node than `node`. Linux 6.1 does not say where a page lies while NUMA balancing waits for
+ * its next access: then the page is read, and the question asked again. */
 static long elsewhere(void *at, size_t bytes, int node) {
     size_t n = bytes / PAGE;
     void **pages = mmap(0, n * sizeof *pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -391,7 +391,9 @@ mod tests {
         assert!(going[0].missing() > 1.1 * going[1].missing(), "{going:?}");
         assert!(going[0].aborts() < 0.5 * going[1].aborts(), "{going:?}");
         assert!(going.iter().all(|all| of(all.missing(), row.untold) > 500.0), "{going:?}");
-        within("both", going[0].aborts() + going[0].missing(), run(8, ADJOINING).aborts(), 0.02);
+        let near = run(8, ADJOINING).aborts();
+        within("both", going[0].aborts() + going[0].missing(), near, 0.02);
+        assert!((2.0..3.0).contains(&of(near, row.aborts)), "{near}");
     }
 
     #[test]
