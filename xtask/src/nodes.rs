@@ -3,7 +3,7 @@
 //!
 //! The guest's only file system is made anew for each run: busybox, the program, the library, and what they are linked
 //! with. QEMU and busybox are Debian's packages (qemu-system-x86, busybox-static). So is the kernel, which is
-//! downloaded and unpacked below the target directory, not installed. Another one is named by its file.
+//! downloaded and unpacked below the target directory, not installed. Others are named by their files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -35,18 +35,21 @@ LD_PRELOAD=/lib/libfaultless_preload.so /bin/nodes recycles && run=0
 /bin/busybox poweroff -f
 ";
 
-/// Builds, boots, and checks: with the kernel of this file, or else with Debian's.
+/// Builds, boots, and checks: with the kernels of these files, or else with Debian's.
 pub fn run(args: &[String]) -> Result<()> {
     for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static")] {
         ensure!(is_installed(program), "{program} is missing: install the package {package}");
     }
     shell::run(&mut cargo("build --release --package faultless-preload"))?;
     let dir = target().join("nodes");
-    let kernel = args.first().map_or_else(|| debian(&dir), |file| Ok(PathBuf::from(file)))?;
+    let kernels =
+        if args.is_empty() { vec![debian(&dir)?] } else { args.iter().map(PathBuf::from).collect::<Vec<_>>() };
     let guest = image(&dir)?;
-    let said = boot(&kernel, &guest)?;
-    println!("{said}");
-    ensure!(said.contains(PASSED), "the guest did not pass");
+    for kernel in &kernels {
+        let said = boot(kernel, &guest)?;
+        println!("{said}");
+        ensure!(said.contains(PASSED), "the guest with {} did not pass", kernel.display());
+    }
     Ok(())
 }
 

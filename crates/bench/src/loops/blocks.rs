@@ -17,6 +17,11 @@ pub fn zeroed(size: usize, pace: Pace) -> io::Result<Outcome> {
     repeat(pace, 1, |_| Ok(Block::zeroed(size)?.touch(PAGE)))
 }
 
+/// A block of calloc or of malloc, of which one byte a page is written.
+pub fn marked(size: usize, by_malloc: bool, pace: Pace) -> io::Result<Outcome> {
+    repeat(pace, 16, |_| Ok(if by_malloc { Block::new(size) } else { Block::zeroed(size) }?.mark(PAGE)))
+}
+
 /// A block, written through, one word a page read back.
 pub fn temporaries(size: usize, pace: Pace) -> io::Result<Outcome> {
     repeat(pace, 1, |_| {

@@ -153,6 +153,12 @@ impl Block {
         unsafe { touch(self.base, self.len, step) }
     }
 
+    /// Writes one byte each `step` bytes, whatever the block holds; how many.
+    pub fn mark(&mut self, step: usize) -> u64 {
+        // SAFETY: the block is ours, and nothing of it is read.
+        (0..self.len).step_by(step).map(|at| unsafe { self.base.add(at).write_volatile(1) }).count() as u64
+    }
+
     /// Copies words of its size to it.
     pub fn copy_from(&mut self, words: &[u64]) -> &[u64] {
         assert_eq!(size_of_val(words), self.len);

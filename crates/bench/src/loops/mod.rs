@@ -75,6 +75,17 @@ pub enum Loop {
         #[command(flatten)]
         pace: Pace,
     },
+    /// A block of calloc, or of malloc, of which one byte a page is written and none is read.
+    Marked {
+        /// Bytes of the block.
+        #[arg(long)]
+        size: usize,
+        /// By malloc.
+        #[arg(long)]
+        by_malloc: bool,
+        #[command(flatten)]
+        pace: Pace,
+    },
     /// A block, written through.
     Temporaries {
         /// Bytes of the block.
@@ -251,6 +262,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::OfFile { size, touched, shared, pace } => touch::of_file(size, touched, shared, pace),
         Loop::Searches { size, chunks, mapped, pace } => blocks::searches(size, chunks, mapped, pace),
         Loop::Zeroed { size, pace } => blocks::zeroed(size, pace),
+        Loop::Marked { size, by_malloc, pace } => blocks::marked(size, by_malloc, pace),
         Loop::Temporaries { size, resident, pace } if resident => blocks::left(size, pace),
         Loop::Temporaries { size, pace, .. } => blocks::temporaries(size, pace),
         Loop::Blocks { size, held, pace } => blocks::many(size, held, pace),
@@ -383,11 +395,12 @@ mod tests {
     fn each_loop_gives_the_same_checksum_twice() {
         let pace = Pace { seconds: 0.001, threads: 2, pause: 0, most: 9 };
         let size = 1 << 20;
-        let all: [fn(usize, Pace) -> io::Result<Outcome>; 8] = [
+        let all: [fn(usize, Pace) -> io::Result<Outcome>; 9] = [
             touch::rounds,
             touch::untouched,
             blocks::zeroed,
             blocks::temporaries,
+            |size, pace| blocks::marked(size, true, pace),
             |size, pace| blocks::many(size, 3, pace),
             |size, pace| blocks::searches(size, 3, false, pace),
             |size, pace| touch::of_file(size, true, false, pace),

@@ -5,6 +5,7 @@ mod day;
 mod neighbour;
 mod orders;
 mod runs;
+mod small;
 mod sweep;
 mod tables;
 
@@ -39,7 +40,7 @@ enum Part {
     Neighbour,
     /// Many programs that live shortly, with rests: a day of a build machine, in small.
     Day,
-    /// From which order on a block wakes the scrubber.
+    /// From which order on a block wakes the scrubber, and what blocks of smaller orders could gain.
     Orders,
     /// The engines by themselves.
     Engines,
@@ -57,7 +58,10 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Program => tables::program(&mut runs),
         Part::Neighbour => neighbour::table(&mut runs, aims),
         Part::Day => day::table(&mut runs, aims),
-        Part::Orders => orders::table(&mut runs),
+        Part::Orders => {
+            orders::table(&mut runs);
+            small::table(&runs);
+        }
         Part::Engines => {
             let figures = sweep::table(runs.context.quick, session.machine.memory, aims);
             runs.keep("engines", &figures);

@@ -2,7 +2,7 @@
 
 use crate::table;
 use faultless_sim::blocks::{self, DISCARD, Lie, TODAY};
-use faultless_sim::changes::{ADJOINING, MISSING, ONE, ROWS, Reached, Row, Words, counted};
+use faultless_sim::changes::{ADJOINING, Faults, MISSING, ONE, ROWS, Reached, Row, Words, counted};
 use faultless_sim::costs::Costs;
 
 /// Processors, faults of each, work of a fault and what a line takes from one processor to another, in ns. It is a
@@ -101,7 +101,7 @@ fn spaces() {
             ("blocks that adjoin are one area", ADJOINING),
             ("the same, tables go with their last block", MISSING),
         ] {
-            let [_, says] = row.simulated(kind);
+            let says = row.simulated(Faults::Speculative, kind);
             let then = row.rates[1].map_or(table::NOTHING.into(), |rate| format!("{rate:.0}"));
             rows.add_row(vec![
                 format!("{}, {}", row.threads, row.name),
@@ -147,7 +147,7 @@ fn adjoining() {
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let says = row.simulated(ONE);
+    let says = [Faults::Classic, Faults::Speculative].map(|faults| row.simulated(faults, ONE));
     let then = |figure: Option<String>| figure.unwrap_or(table::NOTHING.into());
     let rate = |i: usize, reached: &Reached| {
         let source = if row.fitted[i] { ", fitted" } else { "" };
