@@ -2,9 +2,7 @@
 //! that cannot end between turns goes on aside.
 
 use std::ops::Range;
-use std::panic;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use faultless::region::Error;
@@ -52,22 +50,24 @@ pub fn aside<T: Send + 'static>(
     if bytes <= LONG as u64 {
         return Ok(py.detach(work));
     }
-    let (ends, ended) = mpsc::channel::<()>();
+    let (tells, told) = mpsc::channel();
     let task = work.clone();
-    let begun = thread::Builder::new().name("faultless-long".into()).spawn(move || {
-        let _ends = ends;
+    let begun = faultless::aside(move || {
         let answer = task();
         // What it used is dropped before the wait ends.
         drop(task);
-        answer
+        // No one may wait any more.
+        let _ = tells.send(answer);
     });
-    let Ok(thread) = begun else { return Ok(py.detach(work)) };
+    if begun.is_err() {
+        return Ok(py.detach(work));
+    }
     drop(work);
-    by_turns(py, move || match ended.recv_timeout(TURN) {
+    by_turns(py, move || match told.recv_timeout(TURN) {
+        Ok(answer) => Ok(Some(answer)),
         Err(RecvTimeoutError::Timeout) => Ok(None),
-        _ => Ok(Some(())),
-    })?;
-    Ok(thread.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked)))
+        Err(RecvTimeoutError::Disconnected) => panic!("work aside has panicked"),
+    })
 }
 
 /// Populates a part of memory of `length` bytes at an address.

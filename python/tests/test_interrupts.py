@@ -1,6 +1,7 @@
 """Signal handlers run while files are read, mapped and written, and their exceptions end that."""
 
 import functools
+import mmap
 import operator
 import os
 
@@ -34,7 +35,7 @@ def ends_early(interrupted):
 def test_reading_is_interrupted(file, ends_early):
     ends_early(file.read, 0, GIB)
     assert file.read(GIB - 5, 10) == bytes(5)
-    buffer = bytearray(GIB)
+    buffer = mmap.mmap(-1, GIB)
     ends_early(file.readinto, 0, buffer)
     file.write(GIB - 3, b"end")
     assert file.readinto(GIB - 5, buffer) == 5 and buffer[:5] == b"\0\0end"
