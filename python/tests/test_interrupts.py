@@ -55,7 +55,8 @@ def test_mapping_is_interrupted(tmp_path, file, ends_early):
     file.truncate(0)
 
 
-def test_writing_back_is_interrupted(tmp_path, file, ends_early):
+def test_what_goes_on_aside_is_interrupted(tmp_path, file, ends_early):
+    ends_early(file.prefetch, [(0, GIB)])
     mapping = file.map(writable=True)
     memoryview(mapping)[GIB - 1] = 7
     ends_early(file.sync)
