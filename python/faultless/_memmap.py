@@ -196,9 +196,10 @@ def _extents(file: Any, dtype: numpy.dtype[Any], offset: int, shape: Any) -> tup
     if not isinstance(shape, (tuple, list)):
         with contextlib.suppress(TypeError):
             shape = [operator.index(shape)]
-    if any(isinstance(n, bool) for n in shape):
+    extents = tuple(shape)
+    if any(isinstance(n, bool) for n in extents):
         raise TypeError("an integer is required in a shape, not a bool")
-    return tuple(operator.index(n) for n in shape)
+    return tuple(operator.index(n) for n in extents)
 
 
 def _refuse_negative(mode: str, offset: int, extents: tuple[int, ...], end: int) -> None:

@@ -72,6 +72,7 @@ def test_a_truth_value_is_no_extent_of_many(path):
     path.write_bytes(bytes(100))
     for make in (numpy.memmap, faultless.memmap):
         assert make(path, shape=True).shape == (1,)
+        assert make(path, shape=iter((2, 5))).shape == (2, 5)
         for shape in ((True, 5), [2, False], (True,)):
             with pytest.raises(TypeError, match="integer"):
                 make(path, mode="r", shape=shape)
