@@ -262,8 +262,8 @@ def test_a_disk_that_is_full_is_pythons_error(tmp_path, blocks):
 
 
 @pytest.mark.parametrize("side", [10, 1024])
-def test_a_name_may_be_bytes(tmp_path, side):
-    array = numbers((side, side))
+def test_a_name_may_be_bytes(tmp_path, side, blocks):
+    array = numbers((side, side), **blocks)
     for name in (b"state.npy", b"\xff\xfe", "é".encode()):
         path = os.fsencode(tmp_path) + b"/" + name
         faultless.save(path, array)
@@ -275,8 +275,8 @@ def test_a_name_may_be_bytes(tmp_path, side):
 
 
 @pytest.mark.parametrize("side", [10, 1024])
-def test_a_rate_is_a_whole_number(tmp_path, side):
-    array = numbers((side, side))
+def test_a_rate_is_a_whole_number(tmp_path, side, blocks):
+    array = numbers((side, side), **blocks)
     path = tmp_path / "state.npy"
     for rate in (1.5, 0.5, float("inf"), float("nan"), np.float64(1e12), "5", [5]):
         with pytest.raises(TypeError):
