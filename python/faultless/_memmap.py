@@ -64,7 +64,7 @@ class memmap(numpy.ndarray[Any, Any]):
     Raises
     ------
     ValueError, OverflowError
-        As of numpy.memmap.
+        As of numpy.memmap, and for every negative extent.
     OSError
         The file cannot be opened, read, or made longer. With ``"w+"``: an array of the file reaches behind its new end.
 
@@ -196,7 +196,10 @@ def _extents(file: Any, dtype: numpy.dtype[Any], offset: int, shape: Any) -> tup
     if not isinstance(shape, (tuple, list)):
         with contextlib.suppress(TypeError):
             shape = [operator.index(shape)]
-    return tuple(operator.index(n) for n in shape)
+    extents = tuple(shape)
+    if any(isinstance(n, bool) for n in extents):
+        raise TypeError("an integer is required in a shape, not a bool")
+    return tuple(operator.index(n) for n in extents)
 
 
 def _refuse_negative(mode: str, offset: int, extents: tuple[int, ...], end: int) -> None:

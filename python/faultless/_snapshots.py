@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+import operator
 import os
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, SupportsIndex, overload
 
 import numpy
 from numpy.typing import NDArray
 
 from ._faultless import Background, Block, _Memories, _save_bytes
+from ._files import Path
 
 if TYPE_CHECKING:
     from ._memmap import memmap
@@ -18,7 +20,19 @@ if TYPE_CHECKING:
 LOAD_MODES = ("r", "r+", "c")
 
 HEADER = 4096
-"""Bytes before the numbers in a file, unless NumPy's header needs more: so each of its pages has numbers alone."""
+"""Bytes before the numbers in a file, unless its header needs more: so each of its pages has numbers alone."""
+
+ALIGNMENT = 64
+"""Of the numbers in a file with a longer header."""
+
+VERSIONS = {(1, 0): (2, "latin1"), (2, 0): (4, "latin1"), (3, 0): (4, "utf-8")}
+"""Of NumPy's format: in how many bytes the length of the header is written, and how its text is encoded."""
+
+FASTEST = (1 << 64) - 1
+"""Bytes a second."""
+
+LONGEST = 10_000
+"""Characters of a header that are read, as of NumPy."""
 
 
 class Snapshot:
@@ -161,32 +175,57 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
 
 
 def _header(shape: tuple[int, ...], dtype: numpy.dtype[Any], fortran: bool) -> bytes:
-    """NumPy's header, made longer by spaces."""
-    text = io.BytesIO()
+    """A header as NumPy writes it, made longer by spaces."""
     sample: NDArray[Any] = numpy.ndarray(shape, dtype, numpy.empty(1, dtype), strides=(0,) * len(shape))
     described = numpy.lib.format.header_data_from_array_1_0(sample)
     described["fortran_order"] = fortran
-    numpy.lib.format.write_array_header_2_0(text, described) if len(repr(described)) > 60_000 else (
-        numpy.lib.format.write_array_header_1_0(text, described)
-    )
-    made = text.getvalue()
-    if len(made) > HEADER or made[6] != 1:
-        return made
-    return made[:8] + (HEADER - 10).to_bytes(2, "little") + made[10:].rstrip(b" \n").ljust(HEADER - 11) + b"\n"
+    text = "{" + "".join(f"{key!r}: {described[key]!r}, " for key in sorted(described)) + "}"
+    for version, (width, encoding) in VERSIONS.items():
+        begins = 8 + width
+        try:
+            made = text.encode(encoding)
+            length = -(begins + len(made) + 1) % ALIGNMENT + len(made) + 1
+            length = max(length, HEADER - begins)
+            return numpy.lib.format.magic(*version) + length.to_bytes(width, "little") + made.ljust(length - 1) + b"\n"
+        except (UnicodeEncodeError, OverflowError):
+            # A later version has letters of every language, or headers beyond 64 KiB.
+            continue
+    raise ValueError("the names of the array's fields are too long for a file")
+
+
+def _read_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, numpy.dtype[Any]]:
+    """The shape of an array, whether it is in Fortran's order, and its type. The file is behind its header then."""
+    version = numpy.lib.format.read_magic(file)
+    if version not in VERSIONS:
+        raise ValueError(f"a file of NumPy's version {version}, of which no array is opened: use numpy.load")
+    if version == (1, 0):
+        return numpy.lib.format.read_array_header_1_0(file)
+    if version == (2, 0):
+        return numpy.lib.format.read_array_header_2_0(file)
+    width, encoding = VERSIONS[version]
+    length = int.from_bytes(file.read(width), "little")
+    read = file.read(length)
+    if len(read) < length:
+        raise ValueError("the file ends in its header")
+    text = read.decode(encoding)
+    # The same header for a reader of version 2, with escapes in its strings.
+    escaped = text.encode("latin1", "backslashreplace")
+    as_before = io.BytesIO(len(escaped).to_bytes(4, "little") + escaped)
+    return numpy.lib.format.read_array_header_2_0(as_before, max_header_size=LONGEST + len(escaped) - len(text))
 
 
 @overload
-def save(path: str | os.PathLike[str], what: Snapshot | NDArray[Any], *, rate: int | None = ..., wait: Literal[True] = ...) -> None: ...
+def save(path: Path, what: Snapshot | NDArray[Any], *, rate: SupportsIndex | None = ..., wait: Literal[True] = ...) -> None: ...
 
 
 @overload
 def save(
-    path: str | os.PathLike[str], what: Snapshot | NDArray[Any], *, rate: int | None = ..., wait: Literal[False]
+    path: Path, what: Snapshot | NDArray[Any], *, rate: SupportsIndex | None = ..., wait: Literal[False]
 ) -> Background | None: ...
 
 
 def save(
-    path: str | os.PathLike[str], what: Snapshot | NDArray[Any], *, rate: int | None = None, wait: bool = True
+    path: Path, what: Snapshot | NDArray[Any], *, rate: SupportsIndex | None = None, wait: bool = True
 ) -> Background | None:
     """Writes a snapshot to a file in NumPy's format (.npy), while the array goes on changing.
 
@@ -194,7 +233,7 @@ def save(
 
     Parameters
     ----------
-    path : str or os.PathLike
+    path : str, bytes or os.PathLike
         The file's name. Nothing is added to it.
     what : Snapshot or numpy.ndarray
         What to write. Of an array, a snapshot is taken.
@@ -212,9 +251,11 @@ def save(
     Raises
     ------
     OSError
-        The file cannot be written. Nothing is left of it then.
+        The file cannot be written: FileNotFoundError, PermissionError and so on, as of `open`. Nothing is left of it then.
     ValueError, RegionError
         As of `snapshot`, or the rate is less than 1.
+    TypeError
+        The rate is no whole number, or the path no name.
 
     Examples
     --------
@@ -228,14 +269,18 @@ def save(
     ...     float(faultless.load(path).sum())
     10000.0
     """
-    if rate is not None and rate < 1:
-        raise ValueError(f"rate is at least 1, not {rate}")
+    # Before anything is done.
+    name = os.fsdecode(path)
+    if rate is not None:
+        rate = min(operator.index(rate), FASTEST)
+        if rate < 1:
+            raise ValueError(f"rate is at least 1, not {rate}")
     taken = what if isinstance(what, Snapshot) else snapshot(what)
     header = _header(taken._shape, taken._dtype, taken._fortran)
     if isinstance(taken._memory, bytes):
-        _save_bytes(os.fspath(path), header, taken._memory)
+        _save_bytes(name, header, taken._memory)
         return None
-    saving = taken._memory.save(os.fspath(path), header, taken._offset, taken.nbytes, rate)
+    saving = taken._memory.save(name, header, taken._offset, taken.nbytes, rate)
     if not wait:
         return saving
     try:
@@ -247,12 +292,12 @@ def save(
     return None
 
 
-def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, lazy: bool = True) -> memmap:
+def load(path: Path, mode: Literal["r", "r+", "c"] = "r", *, lazy: bool = True) -> memmap:
     """Opens an array of a file that `save` or `numpy.save` wrote.
 
     Parameters
     ----------
-    path : str or os.PathLike
+    path : str, bytes or os.PathLike
         The file's name.
     mode : {"r", "r+", "c"}
         As of `memmap`: to read; to read and write; to read, and to change in memory alone.
@@ -285,12 +330,10 @@ def load(path: str | os.PathLike[str], mode: Literal["r", "r+", "c"] = "r", *, l
         raise ValueError(f"mode is one of {', '.join(LOAD_MODES)}, not {mode}")
     # A number is no name, but a descriptor that `open` would close.
     with open(os.fspath(path), "rb") as file:
-        version = numpy.lib.format.read_magic(file)
-        read = {(1, 0): numpy.lib.format.read_array_header_1_0, (2, 0): numpy.lib.format.read_array_header_2_0}
-        if version not in read:
-            raise ValueError(f"a file of NumPy's version {version}, of which no array is opened: use numpy.load")
-        shape, fortran, dtype = read[version](file)
+        shape, fortran, dtype = _read_header(file)
         offset = file.tell()
+    if any(isinstance(n, bool) for n in shape):
+        raise ValueError(f"shape is not valid: {shape!r}")
     if dtype.hasobject:
         raise ValueError("an array of Python objects: use numpy.load")
     return memmap(path, dtype, mode, offset, shape, "F" if fortran else "C", lazy=lazy and mode != "c")

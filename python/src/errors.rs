@@ -33,6 +33,16 @@ pub fn failed(error: Error) -> PyErr {
     }
 }
 
+/// The same of what is saved to a file. What the kernel says of the file is Python's own error, as `open` has it:
+/// FileNotFoundError, PermissionError and so on.
+pub fn failed_to_save(error: Error) -> PyErr {
+    match error {
+        Error::Kernel(libc::ENOMEM) => failed(error),
+        Error::Kernel(errno) => PyOSError::new_err((errno, error.to_string())),
+        _ => failed(error),
+    }
+}
+
 /// What a word stands for.
 pub fn word<T: Copy>(words: &[(&str, T)], given: &str, what: &str) -> PyResult<T> {
     let found = words.iter().find(|(word, _)| *word == given);

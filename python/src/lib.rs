@@ -27,12 +27,12 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<region::Region>()?;
     module.add_class::<file::File>()?;
     module.add_class::<file::mapping::Mapping>()?;
-    module.add_function(wrap_pyfunction!(file::sync_all, module)?)?;
+    module.add_function(wrap_pyfunction!(file::process::sync_all, module)?)?;
     module.add_function(wrap_pyfunction!(file::fork::before_fork, module)?)?;
     module.add_function(wrap_pyfunction!(file::fork::after_fork_in_parent, module)?)?;
     module.add_function(wrap_pyfunction!(file::fork::after_fork_in_child, module)?)?;
-    module.add_function(wrap_pyfunction!(file::fits, module)?)?;
-    module.add_function(wrap_pyfunction!(file::is_cached, module)?)?;
+    module.add_function(wrap_pyfunction!(file::process::fits, module)?)?;
+    module.add_function(wrap_pyfunction!(file::process::is_cached, module)?)?;
     arrays::add(module)?;
     module.add_function(wrap_pyfunction!(region::background::reserve, module)?)?;
     module.add_function(wrap_pyfunction!(region::background::reserved, module)?)?;

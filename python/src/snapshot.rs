@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use faultless::region::{Error, Save, Snapshot};
-use pyo3::exceptions::PyOSError;
+use faultless::region::{Save, Snapshot};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::errors::failed;
+use crate::errors::{failed, failed_to_save};
 use crate::region::background::Background;
 use crate::turns::{PIECE, by_turns};
 
@@ -15,18 +14,13 @@ use crate::turns::{PIECE, by_turns};
 #[pyfunction]
 #[pyo3(name = "_save_bytes")]
 pub fn save_bytes(py: Python<'_>, path: PathBuf, header: Vec<u8>, data: &[u8]) -> PyResult<()> {
-    let failed = |error| match error {
-        // No region has to do with it: Python's own, as `open` has it.
-        Error::Kernel(errno) => PyOSError::new_err((errno, error.to_string())),
-        _ => failed(error),
-    };
-    let mut file = py.detach(|| Save::new().header(header).create(&path)).map_err(failed)?;
+    let mut file = py.detach(|| Save::new().header(header).create(&path)).map_err(failed_to_save)?;
     let mut pieces = data.chunks(PIECE);
     by_turns(py, || match pieces.next() {
-        Some(piece) => file.write(piece).map(|()| None).map_err(failed),
+        Some(piece) => file.write(piece).map(|()| None).map_err(failed_to_save),
         None => Ok(Some(())),
     })?;
-    py.detach(|| file.end()).map_err(failed)
+    py.detach(|| file.end()).map_err(failed_to_save)
 }
 
 /// A snapshot, and what it keeps alive.
@@ -65,7 +59,7 @@ impl Memories {
         let save = Save::new().header(header).part(offset..offset.saturating_add(length));
         let save = if let Some(rate) = rate { save.rate(rate) } else { save };
         let snapshot = &slf.get().snapshot;
-        let saving = slf.py().detach(|| save.start(snapshot, &path)).map_err(failed)?;
-        Ok(Background::new(saving, Some(slf.get().keeps.clone_ref(slf.py()))))
+        let saving = slf.py().detach(|| save.start(snapshot, &path)).map_err(failed_to_save)?;
+        Ok(Background::of_save(saving, slf.get().keeps.clone_ref(slf.py())))
     }
 }

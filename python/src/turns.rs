@@ -1,6 +1,8 @@
-//! Long work without the interpreter's lock, by turns. Signals are handled between them, so that Ctrl-C ends it.
+//! Long work without the interpreter's lock, by turns. Signals are handled between them, so that Ctrl-C ends it. Work
+//! that cannot end between turns goes on aside.
 
 use std::ops::Range;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use faultless::region::Error;
@@ -33,6 +35,39 @@ pub fn by_turns<T: Send>(py: Python<'_>, mut piece: impl FnMut() -> PyResult<Opt
             None => py.check_signals()?,
         }
     }
+}
+
+/// Bytes on which one call works without a look at signals, at most.
+pub const LONG: usize = 32 << 20;
+
+/// Does work on this many bytes. Where they are many, another thread does it: an exception of a signal handler ends the
+/// wait here, and the work goes on.
+pub fn aside<T: Send + 'static>(
+    py: Python<'_>,
+    bytes: u64,
+    work: impl Fn() -> T + Clone + Send + 'static,
+) -> PyResult<T> {
+    if bytes <= LONG as u64 {
+        return Ok(py.detach(work));
+    }
+    let (tells, told) = mpsc::channel();
+    let task = work.clone();
+    let begun = faultless::aside(move || {
+        let answer = task();
+        // What it used is dropped before the wait ends.
+        drop(task);
+        // No one may wait any more.
+        let _ = tells.send(answer);
+    });
+    if begun.is_err() {
+        return Ok(py.detach(work));
+    }
+    drop(work);
+    by_turns(py, move || match told.recv_timeout(TURN) {
+        Ok(answer) => Ok(Some(answer)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => panic!("work aside has panicked"),
+    })
 }
 
 /// Populates a part of memory of `length` bytes at an address.

@@ -21,6 +21,13 @@ SNAPSHOTS = [
     "test_a_state_is_saved_while_it_changes",
     "test_a_save_that_is_interrupted_leaves_nothing",
     "test_errors_leave_what_was_there",
+    "test_a_file_that_cannot_be_written_is_pythons_error[10]",
+    "test_a_file_that_cannot_be_written_is_pythons_error[1024]",
+    "test_a_disk_that_is_full_is_pythons_error",
+    "test_a_name_may_be_bytes[10]",
+    "test_a_name_may_be_bytes[1024]",
+    "test_a_rate_is_a_whole_number[10]",
+    "test_a_rate_is_a_whole_number[1024]",
     "test_a_file_is_opened_lazily_and_may_change",
     "test_the_example_goes_on_where_it_was_saved",
 ]

@@ -50,6 +50,34 @@ def test_parts_that_no_file_has_are_numpys_errors(path):
             assert error(faultless.memmap, mode, offset, shape) is error(numpy.memmap, mode, offset, shape), what
 
 
+def test_one_negative_extent_is_an_error(path):
+    """NumPy has that, or the number of elements in a mapping that has another length than the array: an accident."""
+
+    def outcome(make, *args):
+        path.write_bytes(bytes(10_000))
+        try:
+            return len(make(path, *args))
+        except (ValueError, OverflowError) as error:
+            return type(error)
+
+    for args in itertools.product(("u1", "f8"), ("r", "c", "r+", "w+"), (0, 8, 4096, 5000, 8191, 20_000), (-1, (-1,), [-1])):
+        theirs, ours = outcome(numpy.memmap, *args), outcome(faultless.memmap, *args)
+        if isinstance(theirs, int):
+            assert ours in (ValueError, OverflowError) and path.read_bytes() == bytes(10_000), args
+        else:
+            assert ours is theirs, args
+
+
+def test_a_truth_value_is_no_extent_of_many(path):
+    path.write_bytes(bytes(100))
+    for make in (numpy.memmap, faultless.memmap):
+        assert make(path, shape=True).shape == (1,)
+        assert make(path, shape=iter((2, 5))).shape == (2, 5)
+        for shape in ((True, 5), [2, False], (True,)):
+            with pytest.raises(TypeError, match="integer"):
+                make(path, mode="r", shape=shape)
+
+
 @pytest.mark.parametrize("offset,shape", [(0, None), (0, 10), (0, (3, 4)), (0, 0), (1, 10), (4096, 0), (4096, 10)])
 def test_errors_of_an_empty_file_are_numpys(path, offset, shape):
     path.touch()

@@ -52,6 +52,9 @@ m: faultless.memmap = faultless.memmap("data", np.float64, mode="r", offset=8, s
 with faultless.open("data", "r+", huge_pages=False) as file:
     g: int = file.write(0, b"x") + file.readinto(0, bytearray(3)) + file.prefetch([(0, 1), (5, np.int64(6))])
     h = memoryview(file.map(0, 5, writable=True))
+faultless.save(b"state.npy", b, rate=np.int64(5))
+s: faultless.Background | None = faultless.save("state.npy", faultless.snapshot(b), wait=False)
+l: faultless.memmap = faultless.load(b"state.npy")
 faultless.open("data", "w")  # type: ignore[arg-type]
 faultless.zeros(3, delivery="pigeon")  # type: ignore[arg-type]
 faultless.zeros(3, wings=2)  # type: ignore[call-arg]

@@ -43,6 +43,7 @@ mod shared;
 
 pub use background::Background;
 pub use background::reserve::{release_reserved, reserve, reserved};
+pub use process::thread::aside;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

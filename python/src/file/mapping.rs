@@ -1,6 +1,7 @@
 //! Parts of files that stay in memory, with the buffer protocol.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 
 use faultless::file::{Mapping as Part, MappingMut};
 use pyo3::exceptions::PyBufferError;
@@ -8,11 +9,12 @@ use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
 
 use super::failed;
+use crate::turns::aside;
 
 /// What it may be used for.
 pub enum Kind {
     Read(Part),
-    Write(MappingMut),
+    Write(Arc<MappingMut>),
 }
 
 /// A part of a file that is in memory, and stays there while this or an array of it lives; of a lazy one pages come when
@@ -32,6 +34,12 @@ pub enum Kind {
 /// 8
 #[pyclass(frozen, weakref, module = "faultless")]
 pub struct Mapping(pub Kind);
+
+impl Kind {
+    pub fn write(part: MappingMut) -> Self {
+        Self::Write(Arc::new(part))
+    }
+}
 
 impl Mapping {
     fn part(&self) -> &Part {
@@ -82,7 +90,8 @@ impl Mapping {
         self.part().serves_system_calls()
     }
 
-    /// Writes it to the file, if it may be written to, and waits until it is durable.
+    /// Writes it to the file, if it may be written to, and waits until it is durable. Signals are handled meanwhile. An
+    /// exception of a handler, such as `KeyboardInterrupt`, ends the wait, and the work goes on.
     ///
     /// Raises
     /// ------
@@ -98,7 +107,10 @@ impl Mapping {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         match &self.0 {
             Kind::Read(_) => Ok(()),
-            Kind::Write(part) => py.detach(|| part.sync()).map_err(failed),
+            Kind::Write(part) => {
+                let part = Arc::clone(part);
+                aside(py, part.len() as u64, move || part.sync())?.map_err(failed)
+            }
         }
     }
 

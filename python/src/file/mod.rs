@@ -2,13 +2,12 @@
 
 mod bytes;
 pub mod fork;
+mod long;
 pub mod mapping;
+pub mod process;
 mod view;
 
-use std::fs;
 use std::io;
-use std::mem::ManuallyDrop;
-use std::os::fd::FromRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless::file::File as Cached;
@@ -19,19 +18,8 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Size;
 use mapping::{Kind, Mapping};
+use process::borrowed;
 use view::View;
-
-/// Fewer bytes than asked for only at the end of the file.
-fn read_whole(file: &Cached, bytes: &mut [u8], offset: usize) -> io::Result<usize> {
-    let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], (offset as u64).saturating_add(done as u64))? {
-            0 => break,
-            read => done += read,
-        }
-    }
-    Ok(done)
-}
 
 /// An error with its number, by which Python knows what it is.
 fn failed(error: io::Error) -> PyErr {
@@ -40,15 +28,6 @@ fn failed(error: io::Error) -> PyErr {
         Some(number) => PyOSError::new_err((number, error.to_string())),
         None => PyOSError::new_err(error.to_string()),
     }
-}
-
-/// A descriptor of the caller's, which stays open.
-fn borrowed(fd: i32) -> io::Result<ManuallyDrop<fs::File>> {
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(libc::EBADF));
-    }
-    // SAFETY: it is not closed here. Of a number that is no descriptor the kernel says so.
-    Ok(ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) }))
 }
 
 /// The bytes from `start` to `stop`, or to the end of the file.
@@ -61,6 +40,9 @@ fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> 
 /// All that a process opens of a file share one cache, with each other and with `memmap`. Changes are in the file
 /// after `sync`, after `close` of the last of them, or at the end of the program. **Killed before that, the
 /// program has lost it.** Other ways to read the file do not see it before.
+///
+/// Signals are handled while it reads, maps, prefetches or syncs. An exception of a handler, such as
+/// `KeyboardInterrupt`, ends the call. What `prefetch`, `sync` or `close` has begun goes on in the background.
 ///
 /// Parameters
 /// ----------
@@ -141,7 +123,7 @@ impl File {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let file = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(file) = file else { return Ok(()) };
-        py.detach(|| if file.is_writable() { file.sync() } else { Ok(()) }).map_err(failed)
+        if file.is_writable() { long::sync(py, file, 0..u64::MAX) } else { Ok(()) }
     }
 
     /// Whether it was closed.
@@ -200,7 +182,7 @@ impl File {
     fn read<'py>(&self, py: Python<'py>, offset: Size, length: Size) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.file()?;
         let length = (file.len() as usize).saturating_sub(offset.0).min(length.0);
-        bytes::of(py, length, |bytes| read_whole(&file, bytes, offset.0).map_err(failed))
+        bytes::of(py, length, |bytes| long::read(py, &file, bytes, offset.0))
     }
 
     /// Reads bytes into a buffer.
@@ -236,7 +218,7 @@ impl File {
         // SAFETY: the buffer is writable, and its view keeps it. As with any `readinto`, the program leaves it alone
         // meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts_mut(at as *mut u8, length) };
-        py.detach(|| read_whole(&file, bytes, offset.0)).map_err(failed)
+        long::read(py, &file, bytes, offset.0)
     }
 
     /// Writes bytes. The file grows as far as it takes.
@@ -311,8 +293,8 @@ impl File {
     /// 1100
     fn prefetch(&self, py: Python<'_>, parts: Vec<(Size, Size)>) -> PyResult<usize> {
         let file = self.file()?;
-        let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
-        py.detach(|| file.prefetch(&parts)).map_err(failed)
+        let parts = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
+        long::prefetch(py, file, parts)
     }
 
     /// Brings a part into memory, and keeps it there.
@@ -362,15 +344,20 @@ impl File {
         let file = self.file()?;
         let part = part(&file, start, stop);
         let length = part.end.saturating_sub(part.start) as usize;
-        let kind = py.detach(|| match (writable, lazy) {
-            _ if private => file.map_private(part.start, length).map(Kind::Write),
-            (true, true) => file.map_lazy_mut(part.start, length).map(Kind::Write),
-            (true, false) => file.map_mut(part.start, length).map(Kind::Write),
+        let map = || match (writable, lazy) {
+            _ if private => file.map_private(part.start, length).map(Kind::write),
+            (true, true) => file.map_lazy_mut(part.start, length).map(Kind::write),
+            (true, false) => file.map_mut(part.start, length).map(Kind::write),
             (false, true) => file.map_lazy(part.start, length).map(Kind::Read),
             (false, false) => file.map(part.start, length).map(Kind::Read),
-        });
-        let kind = kind.map_err(failed)?;
-        Ok(Mapping(kind))
+        };
+        let is_refused = writable && !file.is_writable();
+        let kind = if private || lazy || is_refused {
+            py.detach(map).map_err(failed)
+        } else {
+            long::map(py, &file, part.clone(), map)
+        };
+        kind.map(Mapping)
     }
 
     /// Writes back what has changed in a part, and waits until it is durable. An error that another call met since the
@@ -396,7 +383,7 @@ impl File {
     fn sync(&self, py: Python<'_>, start: Size, stop: Option<Size>) -> PyResult<()> {
         let file = self.file()?;
         let part = part(&file, start, stop);
-        py.detach(|| file.sync_range(part)).map_err(failed)
+        long::sync(py, file, part)
     }
 
     /// Makes the file shorter, or longer by zeroes.
@@ -476,25 +463,4 @@ impl File {
         let part = start.0 as u64..stop.map_or(u64::MAX, |stop| stop.0 as u64);
         Ok(py.detach(|| file.drop_range(part)))
     }
-}
-
-/// Writes back what has changed in all files of this process.
-#[pyfunction]
-#[pyo3(name = "_sync_all")]
-pub fn sync_all(py: Python<'_>) -> PyResult<()> {
-    py.detach(faultless::file::sync_all).map_err(failed)
-}
-
-/// Whether that many bytes are no more than half of the memory that there is now.
-#[pyfunction]
-#[pyo3(name = "_fits")]
-pub fn fits(py: Python<'_>, bytes: Size) -> bool {
-    py.detach(|| faultless::file::fits(bytes.0))
-}
-
-/// Whether the file of a descriptor is open here.
-#[pyfunction]
-#[pyo3(name = "_is_cached")]
-pub fn is_cached(fd: i32) -> PyResult<bool> {
-    borrowed(fd).and_then(|file| Cached::is_cached(&file)).map_err(failed)
 }

@@ -1,8 +1,9 @@
 //! Work that goes on in the background.
 
+use faultless::region::Error;
 use pyo3::prelude::*;
 
-use crate::errors::{Size, failed};
+use crate::errors::{Size, failed, failed_to_save};
 use crate::turns::{TURN, by_turns};
 
 /// Work in the background: memory that is being made ready (`reserve`, `Region.populate_in_background`), or a snapshot
@@ -20,11 +21,17 @@ pub struct Background {
     work: faultless::Background,
     /// What it works on.
     _keeps: Option<Py<PyAny>>,
+    /// The exception for its error.
+    failed: fn(Error) -> PyErr,
 }
 
 impl Background {
     pub fn new(work: faultless::Background, keeps: Option<Py<PyAny>>) -> Self {
-        Self { work, _keeps: keeps }
+        Self { work, _keeps: keeps, failed }
+    }
+
+    pub fn of_save(work: faultless::Background, keeps: Py<PyAny>) -> Self {
+        Self { work, _keeps: Some(keeps), failed: failed_to_save }
     }
 }
 
@@ -84,13 +91,15 @@ impl Background {
     ///     The work was cancelled, the region was closed meanwhile, or this is a forked child.
     /// MemoryError
     ///     There is no memory.
+    /// OSError
+    ///     The file of `save` cannot be written: FileNotFoundError, PermissionError and so on, as of Python's `open`.
     ///
     /// Examples
     /// --------
     /// >>> faultless.Region(4 << 20).populate_in_background().wait()
     /// 4194304
     fn wait(&self, py: Python<'_>) -> PyResult<usize> {
-        by_turns(py, || self.work.wait_timeout(TURN).map_err(failed))
+        by_turns(py, || self.work.wait_timeout(TURN).map_err(self.failed))
     }
 
     /// Ends it, and waits for the step under way. What is ready stays so. `wait` is a `RegionError` then, unless the

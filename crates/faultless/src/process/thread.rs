@@ -79,6 +79,18 @@ impl Drop for Thread {
     }
 }
 
+/// Does work in a thread of its own, which holds back all signals but SIGBUS. No handler of the program's runs there.
+///
+/// ```
+/// let (tells, told) = std::sync::mpsc::channel();
+/// faultless::aside(move || tells.send(6 * 7).unwrap())?;
+/// assert_eq!(told.recv(), Ok(42));
+/// # Ok::<(), faultless::region::Error>(())
+/// ```
+pub fn aside(work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    Thread::start(c"faultless-aside", work).map(drop)
+}
+
 /// The number of the new thread, which has `start` from now on; `None` if there is none.
 fn create(start: *mut Start) -> Option<libc::pthread_t> {
     let mut attributes = MaybeUninit::uninit();

@@ -1,0 +1,68 @@
+//! Calls on files that may take long. Signals are handled meanwhile, so that Ctrl-C ends them.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use faultless::file::File as Cached;
+use pyo3::prelude::*;
+
+use super::failed;
+use super::mapping::Kind;
+use crate::turns::{LONG, aside, by_turns};
+
+/// Reads bytes from `offset` on. How many: fewer than asked for only at the end of the file.
+pub fn read(py: Python<'_>, file: &Cached, bytes: &mut [u8], offset: usize) -> PyResult<usize> {
+    let mut done = 0;
+    by_turns(py, || {
+        let end = bytes.len().min(done + LONG);
+        while done < end {
+            match file
+                .read_at(&mut bytes[done..end], (offset as u64).saturating_add(done as u64))
+                .map_err(failed)?
+            {
+                0 => return Ok(Some(done)),
+                read => done += read,
+            }
+        }
+        Ok((done == bytes.len()).then_some(done))
+    })
+}
+
+/// Maps a part for reading or writing. All of it comes before.
+pub fn map(
+    py: Python<'_>,
+    file: &Cached,
+    part: Range<u64>,
+    map: impl FnOnce() -> io::Result<Kind> + Send,
+) -> PyResult<Kind> {
+    let mut held = Vec::new();
+    // A part that is not inside the file is an error before anything comes.
+    if part.end <= file.len() && part.end.saturating_sub(part.start) > LONG as u64 {
+        let mut at = part.start;
+        by_turns(py, || {
+            let next = (at + 1).next_multiple_of(LONG as u64).min(part.end);
+            held.push(file.map(at, (next - at) as usize).map_err(failed)?);
+            at = next;
+            Ok((at == part.end).then_some(()))
+        })?;
+    }
+    py.detach(move || {
+        let mapped = map();
+        drop(held);
+        mapped
+    })
+    .map_err(failed)
+}
+
+/// Brings parts into memory.
+pub fn prefetch(py: Python<'_>, file: Arc<Cached>, parts: Vec<Range<u64>>) -> PyResult<usize> {
+    let bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.end.saturating_sub(part.start)));
+    aside(py, bytes, move || file.prefetch(&parts))?.map_err(failed)
+}
+
+/// Writes a part back.
+pub fn sync(py: Python<'_>, file: Arc<Cached>, part: Range<u64>) -> PyResult<()> {
+    let bytes = part.end.min(file.len()).saturating_sub(part.start);
+    aside(py, bytes, move || file.sync_range(part.clone()))?.map_err(failed)
+}
