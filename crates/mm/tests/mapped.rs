@@ -352,3 +352,15 @@ fn content_that_is_being_dropped_is_no_use_of_what_comes_after_it() {
     (0..4).for_each(|_| _ = p.space.step());
     assert_eq!(huge(), 16, "it is used throughout again");
 }
+
+/// The stock of the background thread serves blocks. A thread that starts for each small mapping finds nothing to do.
+#[test]
+fn a_small_mapping_wants_the_background_thread_only_where_frames_move() {
+    for (mapped, is_wanted) in [(0, false), (1, true)] {
+        let p = Program::new();
+        p.knobs.set(Knob::Mapped, mapped);
+        p.space.take_notes();
+        p.map(1);
+        assert_eq!(p.space.is_worker_wanted(), is_wanted, "mapped={mapped}");
+    }
+}

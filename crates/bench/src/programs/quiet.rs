@@ -12,7 +12,7 @@ const PAIRS: usize = 20;
 
 /// All of them.
 pub fn rows() -> Vec<Row> {
-    vec![rustc(), zstd(), sort(), scikit_learn(), tsc()]
+    vec![rustc(), zstd(), sort(), scikit_learn(), start(), tsc()]
 }
 
 fn row(id: &'static str, title: &str, seconds: f64) -> Row {
@@ -61,6 +61,12 @@ fn sort() -> Row {
 fn scikit_learn() -> Row {
     row("sklearn", "scikit-learn, a fit", 30.0)
         .program(|c| python(c, "sklearn", include_str!("scripts/fit.py"), &[c.count(800).to_string()]))
+}
+
+/// An application that comes up: hundreds of files, libraries with threads of their own, and little else.
+fn start() -> Row {
+    row("start", "an application's start: Python with scikit-learn and its libraries", 30.0)
+        .program(|c| python(c, "sklearn", include_str!("scripts/start.py"), &[]))
 }
 
 fn tsc() -> Row {

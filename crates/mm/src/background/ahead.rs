@@ -53,7 +53,9 @@ impl<S: Sys> Space<S> {
         let slots = shard.slots;
         let fresh = |i: Slot| slots.has(i, flag::FRESH);
         if !self.goes_ahead() || e.n < 2 || !fresh(e.last()) || shard.untouched.is_long() {
-            if e.n <= SMALL_DEMAND && self.goes_ahead() {
+            // The stock is for blocks. Mappings have to do with it only where frames move to them.
+            let is_stocked = !self.is_program(shard) || self.moves();
+            if e.n <= SMALL_DEMAND && is_stocked && self.goes_ahead() {
                 self.want_worker();
             }
             return;
