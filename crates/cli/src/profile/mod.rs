@@ -7,13 +7,15 @@ mod entry;
 mod store;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use faultless_measure::figures::size;
+
+use crate::output::Out;
+use crate::run::{FAILED, complain};
 
 pub use entry::{Entry, Key, Seen};
 use store::Store;
@@ -49,7 +51,7 @@ fn count(n: usize, what: &str) -> String {
 }
 
 fn say(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("standard output")
+    Out::Stdout.write(text)
 }
 
 /// Shows, forgets, or carries profiles.
@@ -58,8 +60,8 @@ pub fn main(command: &Command) -> ExitCode {
     match done.and_then(|store| run(&store, command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "faultless: {error:#}");
-            ExitCode::from(125)
+            complain(&format!("{error:#}"));
+            ExitCode::from(FAILED)
         }
     }
 }
@@ -77,10 +79,7 @@ fn run(store: &Store, command: &Command) -> Result<()> {
         }
         Command::Export { file } => {
             let text = serde_json::to_string_pretty(&store.all())? + "\n";
-            match file {
-                None => say(&text),
-                Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string()),
-            }
+            Out::new(file.as_deref(), Out::Stdout)?.write(&text)
         }
         Command::Import { file } => {
             let all = store::read(file).map_err(anyhow::Error::msg).with_context(|| file.display().to_string())?;

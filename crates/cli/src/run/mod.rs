@@ -14,7 +14,6 @@ mod summary;
 mod sys;
 mod tree;
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,11 +25,13 @@ pub use child::{End, Running};
 pub use options::{Args, library};
 pub use stack::with_room;
 
+use crate::output;
 use crate::profile::{Known, Seen};
+use crate::replaced::Replaced;
 use crate::warm;
-use faultless_measure::pages::Dir;
+use faultless_measure::pages::{Dir, shown};
 use summary::Summary;
-pub use sys::{Inherited, may_run, runs_no_programs};
+pub use sys::{Inherited, has_attribute, is_closed, may_run, runs_no_programs};
 
 /// Status when nothing was run, as of `env`.
 pub const FAILED: u8 = 125;
@@ -94,20 +95,16 @@ pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
     not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Says something on stderr; unlike `eprintln!`, also works when stderr is closed.
+/// Says something on stderr, in one line; unlike `eprintln!`, also works when stderr is closed. Names of others may hold
+/// anything: what would disturb a terminal shows as `?`.
 pub fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "faultless: {text}");
+    let _ = writeln!(std::io::stderr(), "faultless: {}", shown(text));
 }
 
-/// The file for `--json`, opened before anything runs.
-fn json_file(path: Option<&Path>) -> Result<Option<File>> {
-    path.map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()
-}
-
-fn write_json(file: Option<File>, value: &impl serde::Serialize) {
+fn write_json(file: Option<Replaced>, value: &impl serde::Serialize) {
+    let json = || serde_json::to_string_pretty(value).map_err(std::io::Error::from);
     if let Some(mut file) = file
-        && let Err(error) =
-            serde_json::to_writer_pretty(&file, value).map_err(Into::into).and_then(|()| file.write_all(b"\n"))
+        && let Err(error) = json().and_then(|text| file.write((text + "\n").as_bytes()))
     {
         complain(&format!("cannot write JSON: {error}"));
     }
@@ -126,7 +123,7 @@ fn run(mut args: Args) -> Result<End> {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }
-    let json = json_file(args.json.as_deref())?;
+    let json = args.json.as_deref().map(output::file).transpose()?;
     let dir = Dir::create();
     let known = args.known();
     args.is_known_plain = known.as_ref().is_some_and(Known::is_plain);

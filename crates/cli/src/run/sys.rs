@@ -44,6 +44,11 @@ extern "C" fn record(_: libc::c_int, words: *const *const libc::c_char) {
     }
 }
 
+/// Whether a standard file was closed when this process began.
+pub fn is_closed(fd: i32) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0
+}
+
 extern "C" fn nothing(_: libc::c_int) {}
 
 /// The signal state that this process was started with, for the program to start with.
@@ -77,7 +82,7 @@ impl Inherited {
     pub fn restore(self, files: impl Iterator<Item = i32>) {
         // SAFETY: only calls that are allowed between fork and exec, on valid arguments.
         unsafe {
-            for fd in files.filter(|fd| CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0) {
+            for fd in files.filter(|fd| is_closed(*fd)) {
                 libc::close(fd);
             }
             let or_default = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
