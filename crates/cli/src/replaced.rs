@@ -1,7 +1,7 @@
 //! A file for a report: found fit for it before there is a report, and replaced as a whole or not at all.
 //!
-//! What is written goes to a new file beside it, which takes its name, rights and owner. So a full disk leaves what was
-//! there. Written in place are what is no file (devices, pipes), links, files with several names or with an access list,
+//! A report goes to a new file beside it, which takes its name, rights and owner. So a full disk leaves what was there.
+//! Reports are written in place to devices, pipes, links, files with several names or with an access list,
 //! and files beside which no new one can be made.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};

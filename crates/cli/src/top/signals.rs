@@ -152,7 +152,7 @@ pub fn follow(drawing: Arc<Mutex<()>>, is_new: Arc<AtomicBool>) -> io::Result<()
             unsafe { libc::kill(libc::getpid(), libc::SIGWINCH) };
         }
     };
-    // The thread itself takes no other signal: those are to wake the one that waits for keys.
+    // The thread itself takes no other signal: a change of size has to wake the thread that draws.
     // SAFETY: both sets are writable, and zero bytes are a value of them.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
