@@ -11,6 +11,7 @@ mod record;
 mod replaced;
 mod report;
 mod run;
+mod said;
 mod settings;
 mod stat;
 mod sysctl;
@@ -85,7 +86,7 @@ fn command() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return match output::check().and_then(|()| error.print()) {
+            return match run::check_output().and_then(|()| error.print()) {
                 // A reader who stops has seen enough.
                 Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                     run::complain(&format!("cannot write: {error}"));

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::replaced::Replaced;
-use crate::run::{End, is_closed};
+use crate::run::{End, print};
 
 /// Where reports go.
 pub enum Out {
@@ -18,24 +18,10 @@ pub enum Out {
     File(Replaced),
 }
 
-/// Writes to standard output, which has to be there.
-pub fn print(text: &str) -> io::Result<()> {
-    if text.is_empty() {
-        return Ok(());
-    }
-    check()?;
-    io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
-}
-
-/// Whether standard output was there at the start. Where it was not, /dev/null stands there now and takes everything.
-pub fn check() -> io::Result<()> {
-    if is_closed(libc::STDOUT_FILENO) { Err(io::Error::from_raw_os_error(libc::EBADF)) } else { Ok(()) }
-}
-
 impl Out {
     /// A file, or what stands for it.
     pub fn new(path: Option<&Path>, otherwise: Self) -> Result<Self> {
-        path.map_or(Ok(otherwise), |path| file(path).map(Self::File))
+        path.map_or(Ok(otherwise), |path| Replaced::open(path).map(Self::File))
     }
 
     /// Writes all of it at once.
@@ -51,7 +37,7 @@ impl Out {
             }
             Self::File(file) => {
                 let written = file.write(text.as_bytes());
-                written.with_context(|| unwritten(file.path()))
+                written.with_context(|| format!("cannot write {}", file.path().display()))
             }
         }
     }
@@ -67,13 +53,4 @@ impl Out {
         let columns = told.or_else(|| terminal.map(|(width, _)| width.0 as usize));
         columns.filter(|columns| *columns > 0).unwrap_or(80)
     }
-}
-
-/// A file that a report will replace.
-pub fn file(path: &Path) -> Result<Replaced> {
-    Replaced::open(path).with_context(|| unwritten(path))
-}
-
-fn unwritten(path: &Path) -> String {
-    format!("cannot write {}", path.display())
 }

@@ -4,12 +4,15 @@
 //! Reports are written in place to devices, pipes, links, files with several names or with an access list,
 //! and files beside which no new one can be made.
 
+use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
 
-use crate::run::has_attribute;
+use anyhow::{Context, Result};
 
 /// Where a report goes.
 pub struct Replaced {
@@ -22,7 +25,11 @@ pub struct Replaced {
 
 impl Replaced {
     /// Opens it for writing, and makes it if it is not there. It keeps what it holds.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> Result<Self> {
+        Self::at(path).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn at(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true);
         let made = options.clone().create_new(true).open(path);
@@ -90,6 +97,13 @@ impl Drop for Replaced {
             drop(std::fs::remove_file(&self.path));
         }
     }
+}
+
+/// Whether a file has the attribute `name`.
+pub fn has_attribute(path: &Path, name: &CStr) -> bool {
+    let path = CString::new(path.as_os_str().as_bytes());
+    // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
+    path.is_ok_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
 }
 
 /// Gives a new file the owner and the rights of the file that it replaces.

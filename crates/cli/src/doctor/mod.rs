@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use faultless_base::zero::Features;
 use serde::Serialize;
 
-use crate::output::{self, Out};
+use crate::output::Out;
 use crate::run;
 use checks::Topic;
 use faultless_measure::costs as measure;
@@ -87,7 +87,7 @@ pub fn main(args: Args) -> ExitCode {
         true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",
         false => text::Text { report: &report, columns: Out::Stdout.columns(), verbose: args.verbose }.to_string(),
     };
-    match output::print(&text) {
+    match run::print(&text) {
         // A reader who stops has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             run::complain(&format!("cannot write the report: {error}"));

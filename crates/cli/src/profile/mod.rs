@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use clap::Subcommand;
 use faultless_measure::figures::size;
 
-use crate::output::Out;
-use crate::run::{FAILED, complain};
+use crate::replaced::Replaced;
+use crate::said::{complain, print};
 
 pub use entry::{Entry, Key, Seen};
 use store::Store;
@@ -51,7 +51,7 @@ fn count(n: usize, what: &str) -> String {
 }
 
 fn say(text: &str) -> Result<()> {
-    Out::Stdout.write(text)
+    print(text).context("standard output")
 }
 
 /// Shows, forgets, or carries profiles.
@@ -61,7 +61,7 @@ pub fn main(command: &Command) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
-            ExitCode::from(FAILED)
+            ExitCode::from(125)
         }
     }
 }
@@ -79,7 +79,12 @@ fn run(store: &Store, command: &Command) -> Result<()> {
         }
         Command::Export { file } => {
             let text = serde_json::to_string_pretty(&store.all())? + "\n";
-            Out::new(file.as_deref(), Out::Stdout)?.write(&text)
+            match file {
+                None => say(&text),
+                Some(file) => {
+                    Replaced::open(file)?.write(text.as_bytes()).with_context(|| file.display().to_string())
+                }
+            }
         }
         Command::Import { file } => {
             let all = store::read(file).map_err(anyhow::Error::msg).with_context(|| file.display().to_string())?;

@@ -25,13 +25,13 @@ pub use child::{End, Running};
 pub use options::{Args, library};
 pub use stack::with_room;
 
-use crate::output;
 use crate::profile::{Known, Seen};
 use crate::replaced::Replaced;
+pub use crate::said::{check_output, complain, print};
 use crate::warm;
-use faultless_measure::pages::{Dir, shown};
+use faultless_measure::pages::Dir;
 use summary::Summary;
-pub use sys::{Inherited, has_attribute, is_closed, may_run, runs_no_programs};
+pub use sys::{Inherited, may_run, runs_no_programs};
 
 /// Status when nothing was run, as of `env`.
 pub const FAILED: u8 = 125;
@@ -95,12 +95,6 @@ pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
     not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Says something on stderr, in one line; unlike `eprintln!`, also works when stderr is closed. Names of others may hold
-/// anything: what would disturb a terminal shows as `?`.
-pub fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "faultless: {}", shown(text));
-}
-
 fn write_json(file: Option<Replaced>, value: &impl serde::Serialize) {
     let json = || serde_json::to_string_pretty(value).map_err(std::io::Error::from);
     if let Some(mut file) = file
@@ -123,7 +117,7 @@ fn run(mut args: Args) -> Result<End> {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }
-    let json = args.json.as_deref().map(output::file).transpose()?;
+    let json = args.json.as_deref().map(Replaced::open).transpose()?;
     let dir = Dir::create();
     let known = args.known();
     args.is_known_plain = known.as_ref().is_some_and(Known::is_plain);

@@ -29,8 +29,7 @@ use faultless_page::knobs::Knob;
 
 pub use place::VARIABLE;
 
-use crate::output::Out;
-use crate::run::complain;
+use crate::said::{complain, print};
 use daemon::Wanted;
 use status::Status;
 use sys::Speaker;
@@ -101,7 +100,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn say(text: &str) -> Result<()> {
-    Out::Stdout.write(&format!("{text}\n"))
+    print(&format!("{text}\n")).context("standard output")
 }
 
 /// Starts, stops or asks the daemon.

@@ -132,7 +132,7 @@ impl Exports {
             (&args.export_csv, Format::Csv),
             (&args.export_markdown, Format::Markdown),
         ];
-        let open = |(path, format): (&Path, Format)| Ok((path.to_owned(), crate::output::file(path)?, format));
+        let open = |(path, format): (&Path, Format)| Ok((path.to_owned(), Replaced::open(path)?, format));
         let all = wanted.into_iter().filter_map(|(path, format)| Some((path.as_deref()?, format)));
         let files: Vec<(PathBuf, Replaced, Format)> = all.map(open).collect::<Result<_>>()?;
         let mut known = HashSet::new();
@@ -238,7 +238,7 @@ pub fn main(args: &Args, pairs: u32) -> Result<End> {
     let comparison =
         Comparison { interrupted: is_early, ..Comparison::new(args, pairs, &done, memory, &runner.dir) };
     let text = if args.is_on(Knob::Quiet) { String::new() } else { comparison.text() };
-    let said = match crate::output::print(&text) {
+    let said = match super::print(&text) {
         // Its reader wants no more.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         said => said.context("cannot write the comparison"),
