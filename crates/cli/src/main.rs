@@ -8,8 +8,10 @@ mod output;
 mod own;
 mod profile;
 mod record;
+mod replaced;
 mod report;
 mod run;
+mod said;
 mod settings;
 mod stat;
 mod sysctl;
@@ -84,8 +86,14 @@ fn command() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
+            return match run::check_output().and_then(|()| error.print()) {
+                // A reader who stops has seen enough.
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    run::complain(&format!("cannot write: {error}"));
+                    ExitCode::from(run::FAILED)
+                }
+                _ => ExitCode::SUCCESS,
+            };
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

@@ -1,12 +1,12 @@
 //! Printing what others may read only a part of.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::run::End;
+use crate::replaced::Replaced;
+use crate::run::{End, print};
 
 /// Where reports go.
 pub enum Out {
@@ -15,28 +15,30 @@ pub enum Out {
     /// Beside a program's own output; the command goes on when its reader is gone.
     Stderr,
     /// To a file.
-    File(File),
+    File(Replaced),
 }
 
 impl Out {
     /// A file, or what stands for it.
     pub fn new(path: Option<&Path>, otherwise: Self) -> Result<Self> {
-        let create = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
-        path.map_or(Ok(otherwise), |path| create(path).map(Self::File))
+        path.map_or(Ok(otherwise), |path| Replaced::open(path).map(Self::File))
     }
 
     /// Writes all of it at once.
-    pub fn write(&mut self, text: &str) -> io::Result<()> {
+    pub fn write(&mut self, text: &str) -> Result<()> {
         match self {
-            Self::Stdout => match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+            Self::Stdout => match print(text) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => End::Signal(libc::SIGPIPE).copy(),
-                result => result,
+                result => result.context("cannot write to standard output"),
             },
             Self::Stderr => {
                 let _ = io::stderr().write_all(text.as_bytes());
                 Ok(())
             }
-            Self::File(file) => file.write_all(text.as_bytes()),
+            Self::File(file) => {
+                let written = file.write(text.as_bytes());
+                written.with_context(|| format!("cannot write {}", file.path().display()))
+            }
         }
     }
 

@@ -9,15 +9,16 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, Permissions};
+use std::fs::Metadata;
 use std::io::{Error, ErrorKind, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use faultless_page::knobs::{Kind, Knob};
 
 use crate::own;
+use crate::replaced::keep;
 
 /// A knob and what it is to be set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,15 +155,6 @@ fn target(path: &Path) -> PathBuf {
         place = place.parent().unwrap_or(Path::new("/")).join(to);
     }
     place.canonicalize().unwrap_or(place)
-}
-
-/// Gives a new file the owner and the rights of the file that it replaces.
-fn keep(new: &File, old: &Metadata) -> std::io::Result<()> {
-    let made = new.metadata()?;
-    if (made.uid(), made.gid()) != (old.uid(), old.gid()) {
-        fchown(new, Some(old.uid()), Some(old.gid()))?;
-    }
-    new.set_permissions(Permissions::from_mode(old.mode() & 0o7777))
 }
 
 /// Puts these settings into the user's file, which is replaced as a whole or not at all.

@@ -106,7 +106,7 @@ pub fn main(args: &Args) -> ExitCode {
         Some(pid) => running(pid, &requests),
         None => to_come(&requests, out.columns()),
     };
-    match text.and_then(|text| Ok(out.write(&text)?)) {
+    match text.and_then(|text| out.write(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));

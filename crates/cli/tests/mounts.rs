@@ -4,19 +4,23 @@ mod common;
 
 use std::process::{Command, Output};
 
-use common::{Scratch, faultless, text};
+use common::recording::record;
+use common::{Scratch, faultless, text, within};
 
 /// `faultless` with `words`, in a mount namespace in which a shell ran `before` first; `None`: there can be none.
 fn mounted(before: &str, words: &[&str]) -> Option<Output> {
+    mounted_until(before, words, "true")
+}
+
+/// The same; the shell runs `after` at the end.
+fn mounted_until(before: &str, words: &[&str], after: &str) -> Option<Output> {
     if !Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|out| out.status.success()) {
         faultless_testkit::skip("no namespaces can be made");
         return None;
     }
-    let inner = faultless(words);
     let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", &format!("{before} && exec \"$@\""), "sh"]);
-    command.arg(inner.get_program()).args(inner.get_args());
-    Some(command.output().unwrap())
+    command.args(["-m", "sh", "-c", &format!("{before} && \"$@\"; status=$?; {after}; exit $status"), "sh"]);
+    Some(within(command, &faultless(words)).output().unwrap())
 }
 
 #[test]
@@ -52,4 +56,35 @@ fn a_comparison_without_room_for_the_output_is_an_error() {
     assert_eq!(out.status.code(), Some(125), "{said}");
     let out = of("20000").unwrap();
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+}
+
+/// Where a report has no room the file of an earlier one is as it was, and nothing else is left.
+#[test]
+fn a_full_disk_leaves_the_report_before() {
+    let scratch = Scratch::new("full-report");
+    assert!(record(&scratch, &[], &["true"]).status.success());
+    let recording = scratch.0.join("it.rec");
+    let (recording, full) = (recording.to_str().unwrap(), scratch.0.join("full"));
+    std::fs::create_dir(&full).unwrap();
+    let full = full.display();
+    let before = format!(
+        "mount -t tmpfs -o size=64k none {full} && echo old >{full}/it && ! head -c 1M /dev/zero 2>&- >{full}/rest"
+    );
+    let file = &format!("{full}/it");
+    let cases: [(&[&str], i32); 7] = [
+        (&["report", "--html", file, recording], 1),
+        (&["report", "-o", file, recording], 1),
+        (&["stat", "--openmetrics", "-o", file], 1),
+        (&["stat", "-o", file, "--", "true"], 0),
+        (&["run", "--json", file, "--", "true"], 0),
+        (&["run", "--compare", "1", "--export-csv", file, "--", "true"], 125),
+        (&["profile", "export", file], 125),
+    ];
+    for (words, status) in cases {
+        let Some(out) = mounted_until(&before, words, &format!("ls -A {full}; cat {file}")) else { return };
+        let (said, found) = (text(&out.stderr), text(&out.stdout));
+        assert!(said.contains("No space left on device"), "{words:?}: {said}");
+        assert!(found.ends_with("it\nrest\nold\n"), "{words:?}: {found}");
+        assert_eq!(out.status.code(), Some(status), "{words:?}: {said}");
+    }
 }

@@ -216,6 +216,52 @@ fn it_is_stopped_and_goes_on() {
     terminal.wait("it ends", |screen| screen.contains("status 0\n"));
 }
 
+/// `timeout` gives what it starts a group of its own, which is not the terminal's.
+#[test]
+fn a_background_job_is_ended_before_it_has_the_terminal() {
+    if !has_tmux() {
+        return;
+    }
+    for signal in ["TERM", "HUP", "INT"] {
+        let script = format!("timeout -s {signal} 0.5 $top; echo status $?");
+        let terminal = Terminal::new(&format!("top-timeout-{signal}"), (80, 24), &script);
+        terminal.wait("it ends", |screen| screen.contains("status 124\n"));
+    }
+}
+
+/// A job that was put into the background stops again until it has the terminal, and ends where it is stopped.
+#[test]
+fn a_stopped_background_job_goes_on_in_front_or_is_ended() {
+    if !has_tmux() {
+        return;
+    }
+    // Stopped by the key, and then as it goes on behind the shell.
+    let dir = Scratch::new("top-behind");
+    let file = dir.0.join("pid");
+    let file = file.display();
+    let stopped = format!(
+        "is_stopped() {{ case $(sed 's/.*) //' /proc/$1/stat) in T*) ;; *) false; esac; }}; set -m; $top -i 1000; \
+         jobs -p >'{file}'; read pid <'{file}'; bg; until is_stopped $pid; do sleep 0.02; done; "
+    );
+    for (signal, status) in [("TERM", 143), ("HUP", 129), ("INT", 130)] {
+        // The shell may tell first that it was stopped, by SIGTTOU.
+        let wait = "while wait $pid; status=$?; [ $status = 150 ]; do sleep 0.02; done; echo status $status";
+        let end = format!("kill -{signal} $pid; kill -CONT $pid; {wait}");
+        let terminal = Terminal::new(&format!("top-behind-{signal}"), (80, 24), &format!("{stopped}{end}"));
+        terminal.wait("the list comes", |screen| screen.contains("FAULTS/s"));
+        terminal.keys(["C-z"]);
+        terminal.wait("the signal ends it", |screen| screen.contains(&format!("status {status}\n")));
+    }
+    let terminal = Terminal::new("top-front", (80, 24), &format!("{stopped} read line; fg; echo status $?"));
+    terminal.wait("the list comes", |screen| screen.contains("FAULTS/s"));
+    terminal.keys(["C-z"]);
+    terminal.wait("it stops", |screen| !screen.contains("FAULTS/s"));
+    terminal.keys(["Enter"]);
+    terminal.wait("it goes on", |screen| screen.contains("FAULTS/s"));
+    terminal.keys(["q"]);
+    terminal.wait("it ends", |screen| screen.contains("status 0\n"));
+}
+
 /// Also where it writes to a terminal that has gone, it ends in order.
 #[test]
 fn a_hangup_does_not_abort_it() {

@@ -9,7 +9,7 @@ mod text;
 mod tried;
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -87,7 +87,7 @@ pub fn main(args: Args) -> ExitCode {
         true => serde_json::to_string_pretty(&report.json()).unwrap_or_default() + "\n",
         false => text::Text { report: &report, columns: Out::Stdout.columns(), verbose: args.verbose }.to_string(),
     };
-    match io::stdout().write_all(text.as_bytes()) {
+    match run::print(&text) {
         // A reader who stops has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             run::complain(&format!("cannot write the report: {error}"));

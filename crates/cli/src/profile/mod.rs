@@ -7,13 +7,15 @@ mod entry;
 mod store;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use faultless_measure::figures::size;
+
+use crate::replaced::Replaced;
+use crate::said::{complain, print};
 
 pub use entry::{Entry, Key, Seen};
 use store::Store;
@@ -49,7 +51,7 @@ fn count(n: usize, what: &str) -> String {
 }
 
 fn say(text: &str) -> Result<()> {
-    std::io::stdout().write_all(text.as_bytes()).context("standard output")
+    print(text).context("standard output")
 }
 
 /// Shows, forgets, or carries profiles.
@@ -58,7 +60,7 @@ pub fn main(command: &Command) -> ExitCode {
     match done.and_then(|store| run(&store, command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "faultless: {error:#}");
+            complain(&format!("{error:#}"));
             ExitCode::from(125)
         }
     }
@@ -79,7 +81,9 @@ fn run(store: &Store, command: &Command) -> Result<()> {
             let text = serde_json::to_string_pretty(&store.all())? + "\n";
             match file {
                 None => say(&text),
-                Some(file) => std::fs::write(file, text).with_context(|| file.display().to_string()),
+                Some(file) => {
+                    Replaced::open(file)?.write(text.as_bytes()).with_context(|| file.display().to_string())
+                }
             }
         }
         Command::Import { file } => {

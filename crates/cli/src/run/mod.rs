@@ -14,7 +14,6 @@ mod summary;
 mod sys;
 mod tree;
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,6 +26,8 @@ pub use options::{Args, library};
 pub use stack::with_room;
 
 use crate::profile::{Known, Seen};
+use crate::replaced::Replaced;
+pub use crate::said::{check_output, complain, print};
 use crate::warm;
 use faultless_measure::pages::Dir;
 use summary::Summary;
@@ -94,20 +95,10 @@ pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
     not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
-/// Says something on stderr; unlike `eprintln!`, also works when stderr is closed.
-pub fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "faultless: {text}");
-}
-
-/// The file for `--json`, opened before anything runs.
-fn json_file(path: Option<&Path>) -> Result<Option<File>> {
-    path.map(|path| File::create(path).with_context(|| format!("cannot write {}", path.display()))).transpose()
-}
-
-fn write_json(file: Option<File>, value: &impl serde::Serialize) {
+fn write_json(file: Option<Replaced>, value: &impl serde::Serialize) {
+    let json = || serde_json::to_string_pretty(value).map_err(std::io::Error::from);
     if let Some(mut file) = file
-        && let Err(error) =
-            serde_json::to_writer_pretty(&file, value).map_err(Into::into).and_then(|()| file.write_all(b"\n"))
+        && let Err(error) = json().and_then(|text| file.write((text + "\n").as_bytes()))
     {
         complain(&format!("cannot write JSON: {error}"));
     }
@@ -126,7 +117,7 @@ fn run(mut args: Args) -> Result<End> {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }
-    let json = json_file(args.json.as_deref())?;
+    let json = args.json.as_deref().map(Replaced::open).transpose()?;
     let dir = Dir::create();
     let known = args.known();
     args.is_known_plain = known.as_ref().is_some_and(Known::is_plain);

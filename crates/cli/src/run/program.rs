@@ -14,6 +14,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, elf};
 
 use super::sys;
+use crate::replaced::has_attribute;
 
 /// What kind of program a file is, as far as it matters to a preload library.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,7 +211,7 @@ fn is_privileged(path: &Path) -> bool {
     if sys::has_no_new_privileges() {
         return false;
     }
-    set_user || set_group || user != 0 && sys::has_attribute(path, c"security.capability")
+    set_user || set_group || user != 0 && has_attribute(path, c"security.capability")
 }
 
 #[cfg(test)]

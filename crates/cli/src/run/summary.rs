@@ -38,7 +38,7 @@ use super::options::Args;
 use super::reason::{Known, Reason};
 use super::tree::{Program, Tree, programs};
 use faultless_measure::figures::{seconds, size, wrap};
-use faultless_measure::pages::{Counters, Dir};
+use faultless_measure::pages::{Counters, Dir, shown};
 
 /// Everything that is said.
 #[derive(Serialize)]
@@ -226,7 +226,7 @@ impl fmt::Display for Summary {
         let times = [self.wall_s, self.user_s, self.system_s].map(seconds);
         writeln!(f, "faultless: {served}; {} wall, {} user, {} system", times[0], times[1], times[2])?;
         if let Some(reason) = &self.not_covered {
-            writeln!(f, "{}", wrap(reason, "  "))?;
+            writeln!(f, "{}", wrap(&shown(reason), "  "))?;
         }
         // Of the program itself that is said above.
         if self.lost && self.covered == Some(self.not_covered.is_none()) {
@@ -235,7 +235,7 @@ impl fmt::Display for Summary {
             writeln!(f, "{}", wrap(lost, "  "))?;
         }
         for wrong in &self.unreadable {
-            writeln!(f, "{}", wrap(&format!("Counters of a process are missing: {wrong}."), "  "))?;
+            writeln!(f, "{}", wrap(&shown(&format!("Counters of a process are missing: {wrong}.")), "  "))?;
         }
         if self.served > 0 {
             self.sources(f)?;

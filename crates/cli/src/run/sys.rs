@@ -1,22 +1,22 @@
 //! System calls that std has no safe form of.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::io;
 use std::mem::zeroed;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faultless_base::sys::raw::{read_file, syscall};
 
 use super::filters;
+use crate::said::{CLOSED, is_closed};
 
 /// What this process inherited, before Rust's runtime changed it: it ignores SIGPIPE and opens /dev/null in place
 /// of missing standard files.
 static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
-static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: a function of the type that the GNU C library's loader calls before main, with the words of the command.
 #[used]
@@ -77,7 +77,7 @@ impl Inherited {
     pub fn restore(self, files: impl Iterator<Item = i32>) {
         // SAFETY: only calls that are allowed between fork and exec, on valid arguments.
         unsafe {
-            for fd in files.filter(|fd| CLOSED.load(Ordering::Relaxed) & (1 << fd) != 0) {
+            for fd in files.filter(|fd| is_closed(*fd)) {
                 libc::close(fd);
             }
             let or_default = |ignored| if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
@@ -337,12 +337,6 @@ pub fn limit(kind: libc::__rlimit_resource_t) -> Option<u64> {
 /// A path as the kernel takes it.
 fn text(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
-}
-
-/// Whether a file has the attribute `name`.
-pub fn has_attribute(path: &Path, name: &CStr) -> bool {
-    // SAFETY: two strings that end with zero; no buffer, only the size is asked for.
-    text(path).is_some_and(|path| unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), null_mut(), 0) } > 0)
 }
 
 /// Whether the kernel lets this user run a file, by its rights and by how its file system is mounted.

@@ -144,7 +144,7 @@ fn open_metrics(pid: Option<u32>, selection: &Selection, mut out: Out) -> Result
         }
         None => list::all()?,
     };
-    Ok(out.write(&metrics::text(selection, &processes, &counters))?)
+    out.write(&metrics::text(selection, &processes, &counters))
 }
 
 fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {

@@ -19,17 +19,20 @@ fn is_kept_out(signal: i32) -> bool {
     }
 }
 
-fn ends() -> libc::sigset_t {
+/// These signals.
+pub fn set(signals: impl IntoIterator<Item = i32>) -> libc::sigset_t {
     // SAFETY: zero bytes are a value of the set, which is writable.
     unsafe {
         let mut set: libc::sigset_t = zeroed();
         libc::sigemptyset(&mut set);
-        // The kernel keeps an ignored signal that is blocked, and it would be taken.
-        ENDS.iter().filter(|signal| !is_kept_out(**signal)).for_each(|signal| {
-            libc::sigaddset(&mut set, *signal);
-        });
+        signals.into_iter().for_each(|signal| _ = libc::sigaddset(&mut set, signal));
         set
     }
+}
+
+fn ends() -> libc::sigset_t {
+    // The kernel keeps an ignored signal that is blocked, and it would be taken.
+    set(ENDS.into_iter().filter(|signal| !is_kept_out(*signal)))
 }
 
 /// From now on these signals wait until [`wait`] takes them.

@@ -127,7 +127,7 @@ impl Watch {
         let beats = (time - self.last).as_nanos() / interval.as_nanos().max(1);
         self.last += interval * beats.max(1).min(u32::MAX as u128) as u32;
         self.reports += 1;
-        Ok(self.out.write(&text)?)
+        self.out.write(&text)
     }
 
     /// How many intervals were reported.
@@ -206,6 +206,6 @@ impl Watch {
                 + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
                 + &self.regions(counted.iter().map(|counted| counted.regions.clone()))
         };
-        Ok(self.out.write(&text)?)
+        self.out.write(&text)
     }
 }

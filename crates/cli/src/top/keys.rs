@@ -7,6 +7,7 @@ use faultless_page::knobs::Knob;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 
 use super::app::{App, Flow, Input, Tab, View};
+use super::signals;
 
 /// Rows that a page is taken for.
 const PAGE: isize = 10;
@@ -19,7 +20,8 @@ pub fn next(wait: Duration) -> io::Result<Option<Event>> {
     if !event::poll(Duration::ZERO)? {
         // A change of its size ends this by its signal.
         look(wait)?;
-        if !event::poll(Duration::ZERO)? {
+        // What another job is to read is not for this one.
+        if signals::is_background() || !event::poll(Duration::ZERO)? {
             return Ok(None);
         }
     }

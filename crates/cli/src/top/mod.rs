@@ -9,7 +9,7 @@
 //!
 //! Exit status: 0 when the user ends it, 1 where there is no terminal to draw on or no process can be seen, 125 if
 //! options are wrong. A signal that asks it to end ends it by that signal, with the terminal as it was. So it is while
-//! it is stopped (Ctrl-Z).
+//! it is stopped (Ctrl-Z). A background job is stopped until it is in front.
 
 mod app;
 mod columns;
@@ -98,6 +98,9 @@ fn area() -> Rect {
     part(Size { width, height })
 }
 
+/// What is said where that fails.
+const UNDRAWN: &str = "cannot draw on the terminal";
+
 /// Takes the terminal, and draws on this part of it.
 fn start(area: Rect) -> io::Result<DefaultTerminal> {
     let options = TerminalOptions { viewport: Viewport::Fixed(area) };
@@ -112,6 +115,7 @@ fn show(args: Args) -> Result<()> {
     if !is_proc_there() {
         return Err(Missing::Unseen.into());
     }
+    signals::begin().context(UNDRAWN)?;
     limits::more_files();
     let mut sampler = Sampler::new();
     let mut app = App::new(args.sort, args.filter.unwrap_or_default(), text::Look::of_environment());
@@ -122,9 +126,16 @@ fn show(args: Args) -> Result<()> {
     let is_new = Arc::new(AtomicBool::new(false));
     signals::follow(Arc::clone(&drawing), Arc::clone(&is_new))?;
     // Its end would write to a terminal that may have gone, and abort when that fails: `restore` does what it is for.
-    let mut terminal = ManuallyDrop::new(start(area()).context("cannot draw on the terminal")?);
+    let mut terminal = {
+        let _drawing = drawing.lock();
+        ManuallyDrop::new(start(area()).context(UNDRAWN)?)
+    };
     let mut drawn_on = area();
     let ended = loop {
+        if signals::is_background() {
+            signals::step_back();
+            continue;
+        }
         let drawn = {
             let _drawing = drawing.lock();
             let now = area();
@@ -136,7 +147,8 @@ fn show(args: Args) -> Result<()> {
         let wait = next.saturating_duration_since(Instant::now());
         let event = drawn.and_then(|()| keys::next(wait));
         match event {
-            // The terminal is gone.
+            // The terminal is gone, or another job's.
+            Err(_) if signals::is_background() => {}
             Err(error) => break Err(error),
             Ok(Some(Event::Key(key))) if key.kind != KeyEventKind::Release => match app.key(key) {
                 Flow::End => break Ok(()),

@@ -14,7 +14,6 @@ mod reserve;
 mod status;
 mod sys;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use faultless_page::knobs::Knob;
 
 pub use place::VARIABLE;
 
+use crate::said::{complain, print};
 use daemon::Wanted;
 use status::Status;
 use sys::Speaker;
@@ -99,13 +99,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or("more than ten years".into())
 }
 
-/// Says something on stderr.
-fn complain(text: &str) {
-    let _ = writeln!(std::io::stderr(), "faultless: {text}");
-}
-
-fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+fn say(text: &str) -> Result<()> {
+    print(&format!("{text}\n")).context("standard output")
 }
 
 /// Starts, stops or asks the daemon.
@@ -131,7 +126,7 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
         self::size(total)
     );
     if let Some(status) = status(socket)? {
-        say(&format!("a reserve of {} is there already: process {}", self::size(status.size_bytes), status.pid));
+        say(&format!("a reserve of {} is there already: process {}", self::size(status.size_bytes), status.pid))?;
         return Ok(ExitCode::SUCCESS);
     }
     ensure!(
@@ -141,19 +136,19 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
     if !start.force
         && let Some(why) = need::why_not()
     {
-        say(&format!("a reserve is not needed here: {why}"));
+        say(&format!("a reserve is not needed here: {why}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     place::prepare(socket)?;
     if start.foreground {
         let wanted = Wanted { slots: (size / SLOT as u64) as usize, keep: start.keep };
         if !daemon::serve(socket, wanted)? {
-            say("another process serves there already");
+            say("another process serves there already")?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let status = launch(socket, size, start.keep)?;
-    say(&format!("a reserve of up to {}: process {}", self::size(status.size_bytes), status.pid));
+    say(&format!("a reserve of up to {}: process {}", self::size(status.size_bytes), status.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -182,14 +177,14 @@ fn stop(socket: &Path) -> Result<ExitCode> {
     let status = match status(socket) {
         Ok(Some(status)) => status,
         Ok(None) => {
-            say("no daemon runs");
+            say("no daemon runs")?;
             return Ok(ExitCode::SUCCESS);
         }
         Err(error) => return Ok(told(&error)),
     };
     Speaker::connect(socket)?.send(Message::Stop)?;
     ensure!(sys::has_ended(status.pid as i32, PATIENCE), "process {} does not end", status.pid);
-    say(&format!("ended: process {}", status.pid));
+    say(&format!("ended: process {}", status.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -197,12 +192,12 @@ fn show(socket: &Path, json: bool) -> Result<ExitCode> {
     let status = match status(socket) {
         Ok(Some(status)) => status,
         Ok(None) => {
-            say(if json { "null" } else { "no daemon runs" });
+            say(if json { "null" } else { "no daemon runs" })?;
             return Ok(ExitCode::FAILURE);
         }
         Err(error) => return Ok(told(&error)),
     };
-    say(if json { status.encode() } else { status.to_string() }.trim_end());
+    say(if json { status.encode() } else { status.to_string() }.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

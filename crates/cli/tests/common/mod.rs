@@ -89,6 +89,18 @@ pub fn faultless<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command 
     command
 }
 
+/// `outer` with the words of `inner` at its end, and with its environment.
+pub fn within(mut outer: Command, inner: &Command) -> Command {
+    outer.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
 /// Whether this is root, who can be another user. Otherwise the test says that it is skipped.
 pub fn is_root() -> bool {
     let is = rustix::process::getuid().is_root();

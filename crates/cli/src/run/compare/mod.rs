@@ -28,8 +28,6 @@ mod report;
 mod runs;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +41,7 @@ use super::options::Args;
 use super::reason::{Known, Reason};
 use super::sys;
 use super::tree::{Program, Tree, programs};
+use crate::replaced::Replaced;
 use faultless_measure::costs::Warmth;
 use faultless_measure::pages::{Counters, Dir};
 use metrics::{METRICS, Row};
@@ -117,7 +116,7 @@ struct Comparison {
 }
 
 /// Files that the comparison is written to, opened before anything runs.
-struct Exports(Vec<(PathBuf, File, Format)>);
+struct Exports(Vec<(PathBuf, Replaced, Format)>);
 
 #[derive(Clone, Copy)]
 enum Format {
@@ -133,18 +132,13 @@ impl Exports {
             (&args.export_csv, Format::Csv),
             (&args.export_markdown, Format::Markdown),
         ];
-        let open = |(path, format): (&Path, Format)| {
-            // What an earlier comparison wrote stays until there is something new.
-            let file = File::options().write(true).create(true).truncate(false).open(path);
-            let file = file.with_context(|| format!("cannot write {}", path.display()))?;
-            Ok((path.to_owned(), file, format))
-        };
+        let open = |(path, format): (&Path, Format)| Ok((path.to_owned(), Replaced::open(path)?, format));
         let all = wanted.into_iter().filter_map(|(path, format)| Some((path.as_deref()?, format)));
-        let files: Vec<(PathBuf, File, Format)> = all.map(open).collect::<Result<_>>()?;
+        let files: Vec<(PathBuf, Replaced, Format)> = all.map(open).collect::<Result<_>>()?;
         let mut known = HashSet::new();
         for (path, file, _) in &files {
             // A pipe or a terminal takes one after the other.
-            let about = file.metadata()?;
+            let about = file.about()?;
             if about.is_file() && !known.insert((about.dev(), about.ino())) {
                 bail!("{} cannot hold two reports: name a file for each", path.display());
             }
@@ -154,8 +148,8 @@ impl Exports {
 
     /// Writes all that can be written; the first error.
     fn write(self, comparison: &Comparison, outcomes: &[(Outcome, Outcome)]) -> Result<()> {
-        let write = |(path, mut file, format): (PathBuf, File, Format)| {
-            let about = file.metadata()?;
+        let write = |(path, mut file, format): (PathBuf, Replaced, Format)| {
+            let about = file.about()?;
             // Nothing was measured.
             if outcomes.is_empty() && about.is_file() && about.len() > 0 {
                 return Ok(());
@@ -165,9 +159,7 @@ impl Exports {
                 Format::Csv => report::csv(outcomes),
                 Format::Markdown => comparison.markdown(),
             };
-            let emptied = if about.is_file() { file.set_len(0) } else { Ok(()) };
-            let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
-            written.with_context(|| format!("cannot write {}", path.display()))
+            file.write(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
         };
         let done: Vec<Result<()>> = self.0.into_iter().map(write).collect();
         done.into_iter().collect()
@@ -246,8 +238,7 @@ pub fn main(args: &Args, pairs: u32) -> Result<End> {
     let comparison =
         Comparison { interrupted: is_early, ..Comparison::new(args, pairs, &done, memory, &runner.dir) };
     let text = if args.is_on(Knob::Quiet) { String::new() } else { comparison.text() };
-    let mut out = std::io::stdout();
-    let said = match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    let said = match super::print(&text) {
         // Its reader wants no more.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         said => said.context("cannot write the comparison"),

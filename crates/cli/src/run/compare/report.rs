@@ -9,6 +9,7 @@ use super::output::{Finding, PARTS};
 use super::{Comparison, Memory};
 use crate::run::child::Outcome;
 use faultless_measure::figures::wrap;
+use faultless_measure::pages::shown;
 use faultless_measure::paired::{RESOLVING, Spread};
 
 /// A ratio for people.
@@ -110,7 +111,7 @@ impl Comparison {
             );
         }
         notes.extend(self.memory.as_ref().map(Memory::words));
-        notes.extend(self.not_covered.clone());
+        notes.extend(self.not_covered.as_deref().map(shown));
         notes
     }
 
