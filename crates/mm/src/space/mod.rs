@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod alloc;
+mod content;
 pub mod fork;
 pub mod free;
 pub mod lend;
