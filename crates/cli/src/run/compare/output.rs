@@ -42,7 +42,8 @@ impl Captured {
             let end = file.metadata()?.len();
             // More than the rest of a block.
             let more = sys::with_long_files(|| file.write_all_at(&[0; 2 << 12], end));
-            more.and(file.set_len(end))
+            let is_full = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT));
+            more.or_else(|error| if is_full(&error) { Err(error) } else { Ok(()) }).and(file.set_len(end))
         })
     }
 
