@@ -4,6 +4,7 @@ import functools
 import mmap
 import operator
 import os
+import time
 
 import pytest
 
@@ -55,13 +56,13 @@ def test_mapping_is_interrupted(tmp_path, file, ends_early):
     file.truncate(0)
 
 
-def test_what_goes_on_aside_is_interrupted(tmp_path, file, ends_early):
+def test_what_goes_on_aside_is_interrupted(tmp_path, file, interrupted, ends_early):
     ends_early(file.prefetch, [(0, GIB)])
     mapping = file.map(writable=True)
     memoryview(mapping)[GIB - 1] = 7
-    ends_early(file.sync)
-    ends_early(mapping.flush)
-    ends_early(file.close)
+    # These may be done before the signal comes.
+    for call in (file.sync, mapping.flush, file.close):
+        interrupted(lambda call=call: (call(), time.sleep(60)))
     assert file.closed
     # It goes on, and whoever waits for it has all of it.
     mapping.flush()
