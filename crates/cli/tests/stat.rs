@@ -180,6 +180,22 @@ fn intervals_add_up_to_the_totals() {
     }
 }
 
+/// Also those of programs that no look meets: too short, or plain.
+#[test]
+fn faults_of_intervals_add_up_to_the_totals() {
+    let scratch = Scratch::new("faults");
+    let file = scratch.0.join("out.json");
+    let args = ["stat", "-i", "0.05", "--json", "-e", "faults", "-o", file.to_str().unwrap(), "--", "sh", "-c"];
+    let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true; done; sleep 0.2; /bin/true";
+    assert!(faultless(args).arg(script).status().unwrap().success());
+    let lines = std::fs::read_to_string(&file).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["page_faults"].as_u64().unwrap());
+    let lines: Vec<u64> = lines.collect();
+    let (total, intervals) = lines.split_last().unwrap();
+    assert!(*total > 100, "{lines:?}");
+    assert_eq!(intervals.iter().sum::<u64>(), *total, "{lines:?}");
+}
+
 /// Under `run`, the next program of a process counts on the page of the one before it.
 #[test]
 fn a_program_that_takes_anothers_place_is_counted_once() {

@@ -240,3 +240,11 @@ fn memory_that_is_executable_where_it_is_readable() {
         case.args(["later", by]).same_and_served();
     }
 }
+
+#[test]
+fn policies_that_no_page_may_be_beside() {
+    for ahead in ["1", "0"] {
+        let Some(case) = Case::compiled("placed.c", &[]) else { return };
+        case.env("FAULTLESS_AHEAD", ahead).same();
+    }
+}

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use faultless_measure::pages::find::Covered;
 use faultless_measure::pages::process::Stat;
 
+/// In the place of processes that ended between two looks: no process has this number.
+const UNSEEN: (u32, u64) = (0, 0);
+
 /// What was seen so far, by process.
 #[derive(Default)]
 pub struct Faults {
@@ -47,6 +50,17 @@ impl Faults {
         self.all() - self.base
     }
 
+    /// The kernel's own figure came, for all processes since the beginning: what was not seen is in the next report.
+    pub fn settle(&mut self, total: u64) {
+        let unseen = total.saturating_sub(self.total());
+        *self.seen.entry(UNSEEN).or_default() += unseen;
+    }
+
+    /// Whether there is something to report.
+    pub fn has_more(&self) -> bool {
+        self.all() > self.reported
+    }
+
     /// Since the last report, of which this is the next.
     pub fn report(&mut self) -> u64 {
         let all = self.all();
@@ -69,5 +83,22 @@ mod tests {
         assert_eq!((faults.report(), faults.total()), (37, 37));
         faults.see((1, 20), 9);
         assert_eq!((faults.report(), faults.report(), faults.total()), (2, 0, 39));
+    }
+
+    #[test]
+    fn reports_add_up_to_what_the_kernel_counted() {
+        let mut faults = Faults::default();
+        faults.see((1, 10), 100);
+        faults.begin();
+        faults.see((1, 10), 110);
+        let first = faults.report();
+        assert!(!faults.has_more());
+        // Children that no look met.
+        faults.settle(5000);
+        assert!(faults.has_more());
+        assert_eq!((first, faults.report(), faults.total()), (10, 4990, 5000));
+        // Never less than what was reported.
+        faults.settle(4000);
+        assert_eq!((faults.report(), faults.total()), (0, 5000));
     }
 }

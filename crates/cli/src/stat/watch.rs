@@ -151,14 +151,15 @@ impl Watch {
     /// Reports the totals; `faults` are the kernel's page faults of all processes, where that is known.
     pub fn finish(mut self, faults: Option<u64>) -> Result<()> {
         let now = self.read();
-        if self.style.interval.is_some()
-            && since(&now, &self.reported).iter().any(|page| page.values().iter().any(|n| *n > 0))
-        {
-            // What the last, shorter interval counted: the lines add up to the totals.
+        faults.into_iter().for_each(|all| self.faults.settle(all));
+        let has_counted = || since(&now, &self.reported).iter().any(|page| page.values().iter().any(|n| *n > 0));
+        let has_faults = self.shown(1).is_some() && self.faults.has_more();
+        if self.style.interval.is_some() && (has_faults || has_counted()) {
+            // What the last, shorter interval counted, and faults that no look met: the lines add up to the totals.
             self.report(&now)?;
         }
         let over = self.start.elapsed().as_secs_f64();
-        let faults = faults.unwrap_or(self.faults.total());
+        let faults = self.faults.total();
         self.total(&now, over, faults)
     }
 

@@ -53,16 +53,26 @@ impl<S: Sys> Space<S> {
     pub fn watch(&self, cpu: usize, span: Span, missing: bool) {
         self.note_watch();
         self.unite(span);
+        self.forget_range(cpu, span, missing);
+        self.uncommitted(span);
+    }
+
+    /// A call of the program's failed for memory of `span` that was brought and is not used. It is taken out.
+    pub fn unbring(&self, cpu: usize, span: Span) {
+        self.forget_range(cpu, span, true);
+    }
+
+    /// Ends what is known of `span`. `unused`: memory that was brought there and is not used is taken out.
+    fn forget_range(&self, cpu: usize, span: Span, unused: bool) {
         let program = self.program();
         for i in self.lent_in(span).filter(|&i| self.end_use(i)) {
             let slot = program.slot(i);
             // Whether it is used is not known after a fork, nor whether it holds anything where it was only advised.
-            if missing && self.sys.present_pages(slot) > 0 {
+            if unused && self.sys.present_pages(slot) > 0 {
                 self.take_unused_in_time(cpu, slot);
             }
             self.drop_note(i);
         }
-        self.uncommitted(span);
     }
 
     /// The program is about to have a userfaultfd. What it moves pages from by it is not registered: so no advice of

@@ -116,7 +116,14 @@ pub fn place(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
         };
         aside(|| engine.space.each_brought(span, there));
     }
-    if is_misplaced && moved { make(args) } else { answer }
+    if !is_misplaced {
+        return answer;
+    }
+    if !moved && let Some(engine) = engine::enter_call() {
+        // No page may lie here, or none was to be: on the kernel's own way there would be none yet.
+        engine.space.unbring(raw::cpu(), span);
+    }
+    make(args)
 }
 
 /// As mbind(2).
