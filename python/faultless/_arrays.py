@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, Union, Unpack
@@ -100,11 +101,15 @@ def _array(
     extents: tuple[int, ...], dtype: numpy.dtype[Any], order: Order, zeroed: bool, options: Options
 ) -> NDArray[Any] | None:
     """None where there is no memory for a block and its tables: NumPy's own may fit, and else it says what is missing."""
+    may_be_plain = not options.get("events") and options.get("delivery", "best") == "best"
+    if may_be_plain and resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        # A region keeps addresses aside: fewer arrays would fit.
+        return None
     try:
         # NumPy's types know such a buffer from Python 3.12 on.
         block: Any = Block(math.prod(extents) * dtype.itemsize, zeroed=zeroed, **options)
     except MemoryError:
-        if options.get("events") or options.get("delivery", "best") != "best":
+        if not may_be_plain:
             raise
         return None
     return numpy.ndarray(extents, dtype, buffer=block, order=order)

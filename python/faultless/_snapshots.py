@@ -146,6 +146,8 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
 
     Raises
     ------
+    TypeError
+        It is no array of NumPy's, or it is a masked one: a snapshot has no mask.
     ValueError
         The elements do not lie one after the other, or are Python objects.
     RegionError
@@ -160,6 +162,10 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     >>> float(s.array().sum())
     0.0
     """
+    if not isinstance(array, numpy.ndarray):
+        raise TypeError(f"a snapshot is of an array of NumPy's, not of a {type(array).__name__}")
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise TypeError("a masked array has a mask beside its elements: take one of its `data`, and one of its `mask`")
     if array.dtype.hasobject:
         raise ValueError("a snapshot is of numbers and the like, not of Python objects")
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -255,7 +261,7 @@ def save(
     ValueError, RegionError
         As of `snapshot`, or the rate is less than 1.
     TypeError
-        The rate is no whole number, or the path no name.
+        As of `snapshot`, or the rate is no whole number, or the path no name.
 
     Examples
     --------

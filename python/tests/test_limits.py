@@ -44,6 +44,18 @@ array = faultless.zeros(8 << 20, "u1")
 array[:] = 1
 assert int(np.ones(8 << 20, "u1").sum() + array.sum()) == 2 * array.nbytes
 """
+AS_MANY = """
+def fit(zeros):
+    arrays = []
+    try:
+        while True:
+            arrays.append(zeros(8 << 20, "u1"))
+    except MemoryError:
+        return len(arrays)
+
+ours, theirs = fit(faultless.zeros), fit(np.zeros)
+assert ours == theirs > 30, (ours, theirs)
+"""
 REGIONS = """
 for delivery in ("best", "thread", "signal", "kernel", "direct"):
     for make in (faultless.Region, faultless.Block):
@@ -71,6 +83,11 @@ def test_a_lack_of_addresses_is_as_with_numpy(name):
     for extra in (40, 1500):
         made = run(NUMPY_TOO, name, extra)
         assert made.returncode == 0, f"{extra} MiB: {made.stderr}"
+
+
+def test_as_many_arrays_fit_into_the_addresses_as_of_numpy():
+    made = run(AS_MANY, "AS", 300)
+    assert made.returncode == 0, made.stderr
 
 
 def test_a_lack_of_descriptors_is_none():

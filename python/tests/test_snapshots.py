@@ -366,3 +366,20 @@ def test_the_example_goes_on_where_it_was_saved(tmp_path, blocks):
         # The state of one round: each plane was added to as often as its turn came.
         turns = [len(range(plane % 16, begun, 16)) for plane in range(1, len(state))]
         assert begun > 0 and (state[1:] == np.reshape(turns, (-1, 1, 1))).all(), said
+
+
+@pytest.mark.parametrize("other", [[1, 2], 3, None, "x", memoryview(b"abc")], ids=repr)
+def test_what_is_no_array_is_refused(tmp_path, other):
+    for take in (faultless.snapshot, lambda what: faultless.save(tmp_path / "a.npy", what)):
+        with pytest.raises(TypeError, match="an array of NumPy's"):
+            take(other)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_mask_is_not_lost(tmp_path):
+    masked = np.ma.masked_array(np.arange(3.0), mask=[0, 1, 0])
+    with pytest.raises(TypeError, match="mask"):
+        faultless.save(tmp_path / "a.npy", masked)
+    assert os.listdir(tmp_path) == []
+    faultless.save(tmp_path / "a.npy", masked.data)
+    assert np.array_equal(np.load(tmp_path / "a.npy"), masked.data)
