@@ -189,7 +189,8 @@ fn faults_of_intervals_add_up_to_the_totals() {
     let script = "for i in 1 2 3 4 5 6 7 8; do /bin/true; done; sleep 0.2; /bin/true";
     assert!(faultless(args).arg(script).status().unwrap().success());
     let lines = std::fs::read_to_string(&file).unwrap();
-    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["page_faults"].as_u64().unwrap());
+    let lines =
+        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["page_faults"].as_u64().unwrap());
     let lines: Vec<u64> = lines.collect();
     let (total, intervals) = lines.split_last().unwrap();
     assert!(*total > 100, "{lines:?}");

@@ -130,6 +130,13 @@ impl<S: Sys> Space<S> {
         let Some(mut table) = self.advices.lock() else { return };
         for place in 0..KNOWN {
             let Some(known) = table.at(place).filter(|k| !k.span.clip(span).is_empty()) else { continue };
+            if let (Some((front, back)), Some(free)) = (known.split_before(span), table.free()) {
+                // First what is new: at no time does it look like the program's own.
+                table.set(free, back, &self.budget);
+                table.set(place, front, &self.budget);
+                table.note_change();
+                continue;
+            }
             let mut left = known.without(span);
             if known.cut {
                 // Holes are not noted.

@@ -13,6 +13,14 @@ const GROUP: usize = 32;
 const MOST_GROUPS: usize = 64;
 const GROUPS_OF_ALL: usize = 128;
 
+/// The end of a mapping is one part in so many.
+const NEAR: usize = 16;
+
+/// How many slots make a group.
+fn group_of(span: Span, most_groups: usize) -> usize {
+    (span.bytes() / SLOT).div_ceil(most_groups).max(GROUP)
+}
+
 /// A mapping of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
@@ -22,6 +30,8 @@ pub(crate) struct Known {
     pub(crate) span: Span,
     /// Groups that it may be divided into: each costs areas.
     most_groups: usize,
+    /// Slots of a group.
+    group: usize,
     /// How many slots of each of its groups have been advised.
     pub(crate) depth: usize,
     /// Slots charged for it: one for `share` slots that were advised.
@@ -49,13 +59,29 @@ impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
     pub(crate) fn new(number: u64, span: Span, share: usize, groups: usize) -> Self {
         let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
+        let group = group_of(span, most_groups);
         let (use_, refused, cut) = (Use::Unknown, false, false);
-        Self { number, span, most_groups, depth: 0, charged: 0, share, use_, refused, cut }
+        Self { number, span, most_groups, group, depth: 0, charged: 0, share, use_, refused, cut }
     }
 
     /// The part `span` of it, which is new to the program again.
     pub(crate) fn again(self, number: u64, span: Span) -> Self {
-        Self { number, span, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
+        let group = group_of(span, self.most_groups);
+        Self { number, span, group, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
+    }
+
+    /// What goes on as before when the program has given up `gone` near the end, as a JVM that maps an archive there,
+    /// and what only counts from there on. `None`: `gone` is not that near.
+    pub(crate) fn split_before(self, gone: Span) -> Option<(Self, Self)> {
+        let at = gone.clip(self.span).start / SLOT * SLOT;
+        let (front, back) = (Span { end: at, ..self.span }, Span { start: at, ..self.span });
+        if self.cut || back.is_empty() || back.bytes() > self.span.bytes() / NEAR {
+            return None;
+        }
+        let advised: usize = self.pieces(0, self.depth).map(|piece| piece.clip(back).bytes() / SLOT).sum();
+        let counts = Self { charged: advised.min(self.charged), ..self.only_counts(back) };
+        let left = Self { span: front, charged: self.charged - counts.charged, ..self };
+        Some((Self { depth: left.depth.min(left.most()), ..left }, counts))
     }
 
     /// The same at `span` as one that only counts, for its slots at most.
@@ -84,28 +110,24 @@ impl Known {
         self.span.bytes() / SLOT
     }
 
-    fn group(&self) -> usize {
-        self.slots().div_ceil(self.most_groups).max(GROUP)
-    }
-
     /// The depth at which all but what is left out is advised.
     pub(crate) fn most(&self) -> usize {
-        self.group().min(self.slots())
+        self.group.min(self.slots())
     }
 
     pub(crate) fn groups(&self) -> usize {
-        self.slots().div_ceil(self.group())
+        self.slots().div_ceil(self.group)
     }
 
     /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group());
+        let (span, group) = (self.span, self.group);
         (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
     }
 
     /// The addresses of slots `from` to `to` of each group, without those left out.
     pub(crate) fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group());
+        let (span, group) = (self.span, self.group);
         let between = move |start: usize, from: usize, to: usize| {
             Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
         };
@@ -171,6 +193,27 @@ mod tests {
         assert_eq!(counts(&[(7 * slot, 8 * slot), (0, 6 * slot)]), 1);
         assert_eq!(counts(&[(slot, 7 * slot)]), 6, "the front and the back are not told apart");
         assert_eq!(counts(&[(0, 8 * slot)]), 0);
+    }
+
+    #[test]
+    fn a_mapping_goes_on_before_what_is_given_up_at_its_end() {
+        for (slots, depth) in [(1536, 13), (5000, 40), (5000, 79), (32, 31)] {
+            let mut all = known(slots);
+            all.depth = depth;
+            all.charged = all.bytes(0, depth) / SLOT;
+            let gone = Span::new((slots - 2) * SLOT + PAGE, PAGE);
+            let (left, counts) = all.split_before(gone).unwrap();
+            assert_eq!(left.charged + counts.charged, all.charged);
+            assert_eq!((left.slots(), counts.slots(), counts.cut, left.cut), (slots - 2, 2, true, false));
+            // The same slots are advised, and left out, as before.
+            let before = covered(slots, all.pieces(0, all.depth));
+            assert_eq!(covered(slots, left.pieces(0, left.depth))[..slots - 2], before[..slots - 2]);
+            assert_eq!(counts.charged, before[slots - 2..].iter().filter(|&&advised| advised).count());
+            let out = |k: &Known| k.left_out().filter(|slot| slot.start < (slots - 2) * SLOT).count();
+            assert_eq!(out(&left), out(&all));
+            assert!(all.split_before(Span::new(slots / 2 * SLOT, PAGE)).is_none(), "not near the end");
+            assert!(counts.split_before(gone).is_none(), "it only counts");
+        }
     }
 
     #[test]
