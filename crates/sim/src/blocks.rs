@@ -20,7 +20,8 @@ use crate::mmu::SimMmu;
 
 const BASE: usize = 1 << 40;
 
-/// Costs of a machine of today, as `faultless bench prefault --only validate` printed them for two threads at once.
+/// Costs of a machine of today: `faultless bench prefault --only validate` printed them on 2026-11-21, for two threads at
+/// once.
 /// Words that the kernel below shares between threads of one process are left out.
 pub const TODAY: Costs = Costs {
     page: PAGE as f64,
