@@ -6,6 +6,7 @@ use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::cache::Cache;
 
+use crate::file::local::LocalFile;
 use crate::file::source::Source;
 
 /// The largest window.
@@ -48,7 +49,7 @@ impl ReadAhead {
             return piece;
         }
         // The kernel reads ahead where its page cache is used, and other backings read one part after the other.
-        if follows && matches!(engine.backing(), Source::Local(local) if local.is_direct()) {
+        if follows && engine.backing().local().is_some_and(LocalFile::is_direct) {
             state.window = (2 * state.window).clamp(2 * unit, most.max(2 * unit));
         }
         let from = at.max(state.end);

@@ -13,6 +13,7 @@ mod counted;
 mod devices;
 mod failing;
 mod flush;
+mod group;
 mod lazy;
 mod nested;
 mod on_the_way;

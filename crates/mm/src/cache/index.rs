@@ -218,6 +218,12 @@ impl Index {
         self.of(entry, slot).iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
     }
 
+    /// How many pages of a part are not in memory.
+    pub fn missing(&self, slot: usize, part: Part) -> usize {
+        let words = self.of(Entry::Present, slot);
+        part.masks().map(|(word, mask)| (mask & !words[word].load(Acquire)).count_ones() as usize).sum()
+    }
+
     /// Has all pages with one entry have another one instead.
     pub fn turn(&self, from: Entry, to: Entry, slot: usize) {
         let (mut came, mut gone) = (0, 0);
