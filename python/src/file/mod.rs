@@ -2,6 +2,7 @@
 
 mod bytes;
 pub mod fork;
+pub mod group;
 mod long;
 pub mod mapping;
 pub mod process;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Size;
+use group::CacheGroup;
 use mapping::{Kind, Mapping};
 use process::borrowed;
 use view::View;
@@ -50,11 +52,13 @@ fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> 
 ///     A descriptor, used for what it was opened for. It may be closed afterwards.
 /// huge_pages : bool
 ///     Whether 2 MiB come at a time. If not, single pages of 4 KiB come: for a file of which few bytes are read.
+/// group : CacheGroup, optional
+///     Files with which it shares a budget.
 ///
 /// Raises
 /// ------
 /// OSError
-///     It is no regular file, or cannot be had.
+///     It is no regular file, or cannot be had. With a group: it is open in this process outside of it (EBUSY).
 ///
 /// Examples
 /// --------
@@ -78,11 +82,17 @@ impl File {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (fd, *, huge_pages = true))]
-    fn new(py: Python<'_>, fd: i32, huge_pages: bool) -> PyResult<Self> {
+    #[pyo3(signature = (fd, *, huge_pages = true, group = None))]
+    fn new(py: Python<'_>, fd: i32, huge_pages: bool, group: Option<PyRef<'_, CacheGroup>>) -> PyResult<Self> {
+        let group = group.map(|group| group.0.clone());
         let open = || {
             let file = borrowed(fd)?;
-            if huge_pages { Cached::new(&file) } else { Cached::with_small_pages(&file) }
+            match (group, huge_pages) {
+                (None, true) => Cached::new(&file),
+                (None, false) => Cached::with_small_pages(&file),
+                (Some(group), true) => group.file(&file),
+                (Some(group), false) => group.file_with_small_pages(&file),
+            }
         };
         Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
     }
@@ -271,6 +281,9 @@ impl File {
     /// ----------
     /// parts : list of (int, int)
     ///     Where each begins and ends, in bytes, inside the file.
+    /// progress : callable, optional
+    ///     Called with the number of bytes that are in memory by then, after 32 MiB each time, or less where the room is
+    ///     small. What it raises ends the call.
     ///
     /// Returns
     /// -------
@@ -289,12 +302,57 @@ impl File {
     /// >>> plain = tempfile.TemporaryFile()
     /// >>> file = faultless.File(plain.fileno())
     /// >>> file.truncate(1 << 20)
-    /// >>> file.prefetch([(0, 1000), (9000, 9100)])
+    /// >>> file.prefetch([(0, 1000), (9000, 9100)], progress=lambda done: print(done, "bytes"))
+    /// 1100 bytes
     /// 1100
-    fn prefetch(&self, py: Python<'_>, parts: Vec<(Size, Size)>) -> PyResult<usize> {
+    #[pyo3(signature = (parts, *, progress = None))]
+    fn prefetch(
+        &self,
+        py: Python<'_>,
+        parts: Vec<(Size, Size)>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
         let file = self.file()?;
-        let parts = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
-        long::prefetch(py, file, parts)
+        let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
+        match progress {
+            Some(progress) => long::prefetch_with(py, &file, &parts, progress),
+            None => long::prefetch(py, file, parts),
+        }
+    }
+
+    /// Says how a part will be used. No byte changes.
+    ///
+    /// Parameters
+    /// ----------
+    /// advice : {"normal", "sequential", "random", "willneed", "dontneed", "huge", "nohuge"}
+    ///     As of `madvise`. How reads and faults bring what comes next, for all reads of this file object and for
+    ///     faults in the part; whether the part comes now, or its memory goes, but for what is mapped or changed;
+    ///     whether its pages come by 2 MiB or by 4 KiB.
+    /// start, stop : int
+    ///     In bytes, inside the file; to its end unless a stop is given.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     The part is not inside the file, or some of it cannot be read.
+    /// ValueError
+    ///     There is no such advice.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.truncate(8192)
+    /// >>> file.advise("willneed")
+    /// >>> file.present
+    /// 8192
+    #[pyo3(signature = (advice, start = Size(0), stop = None), text_signature = "($self, advice, start=0, stop=None)")]
+    fn advise(&self, py: Python<'_>, advice: &str, start: Size, stop: Option<Size>) -> PyResult<()> {
+        let file = self.file()?;
+        let part = part(&file, start, stop);
+        let advice = group::advice(advice)?;
+        py.detach(|| file.advise(part, advice)).map_err(failed)
     }
 
     /// Brings a part into memory, and keeps it there.

@@ -88,6 +88,11 @@ impl Mapping {
         Ok(())
     }
 
+    /// Where a byte of it is.
+    pub(super) fn place(&self, at: usize) -> io::Result<(&Shared, usize)> {
+        Ok((self.handle.get().here()?, self.part.offset + at))
+    }
+
     /// Whether pages come when they are touched.
     pub fn is_lazy(&self) -> bool {
         self.part.comes == Comes::Lazily

@@ -19,6 +19,7 @@
 //! The page `docs/files.md` says what is lost when a process is killed before a sync, what other processes see, and
 //! what is not there yet.
 
+mod advise;
 mod backing;
 mod caches;
 mod changed;
@@ -31,6 +32,7 @@ mod mapping;
 mod opened;
 mod paged;
 mod private;
+mod progress;
 mod queue;
 mod read_ahead;
 mod shared;
@@ -48,6 +50,7 @@ use faultless_mm::cache::evict::To;
 use faultless_page::gauges::Gauge;
 
 pub use crate::delivery::Delivery;
+pub use crate::file::advise::Advice;
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
 use crate::file::caches::Handle;

@@ -24,6 +24,9 @@ const LEAST_HUGE: usize = SLOT / 2;
 /// Small pages that come at a time where a file grows; a divisor of the pages of a slot.
 const GROWS_BY_PAGES: usize = 16;
 
+/// Whether files have huge pages at all.
+const HAS_HUGE: bool = cfg!(feature = "huge-files");
+
 /// The first words of [`Knob::ThpPagecache`].
 const ALWAYS: u64 = 0;
 const ADVISE: u64 = 1;
@@ -217,6 +220,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Whether its pages come by huge pages, where these are to be had.
     pub fn is_huge(&self) -> bool {
         match self.knobs.get(Knob::ThpPagecache) {
+            _ if !HAS_HUGE => false,
             ALWAYS => self.length() > 0,
             ADVISE => self.length() >= LEAST_HUGE && self.backing.is_huge(),
             _ => false,
@@ -225,8 +229,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// The same of one slot: what was advised for it counts first.
     pub(super) fn is_huge_at(&self, slot: usize) -> bool {
-        let _ = slot;
-        self.is_huge()
+        if !HAS_HUGE {
+            return false;
+        }
+        let advice = self.index.state(slot) & (flag::BY_HUGE | flag::BY_SMALL);
+        match (advice, self.knobs.get(Knob::ThpPagecache)) {
+            (flag::BY_SMALL, _) => false,
+            (flag::BY_HUGE, ALWAYS | ADVISE) => true,
+            _ => self.is_huge(),
+        }
     }
 
     /// Whether a slot has the memory of a huge page, and none of its bytes yet.

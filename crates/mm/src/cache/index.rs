@@ -42,8 +42,14 @@ pub mod flag {
     /// A mapping has it, or had it since its memory came: the kernel may have references to that for the program (bytes
     /// in a pipe).
     pub const MAPPED: usize = 1 << 8;
+    /// Its pages are to be huge, by advice.
+    pub const BY_HUGE: usize = 1 << 9;
+    /// Its pages are to be small, by advice.
+    pub const BY_SMALL: usize = 1 << 10;
+    /// A fault is to bring what comes behind it, too, by advice.
+    pub const AHEAD: usize = 1 << 11;
     /// One thread that uses it.
-    pub const PIN: usize = 1 << 9;
+    pub const PIN: usize = 1 << 12;
 }
 
 /// Pages of one slot that follow each other.

@@ -15,6 +15,7 @@
 //! | [`evict`] | pages go |
 //! | `collapse` | small pages become a huge page |
 //! | `settle` | which pages a device may be writing to |
+//! | `advise` | what a program says beforehand |
 //! | `share` | what its memory counts as |
 //! | [`group`] | the hard budget of several files |
 //! | `resize` | the file becomes longer or shorter, gets holes |
@@ -32,6 +33,7 @@
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
 
+mod advise;
 pub mod backing;
 mod collapse;
 pub mod evict;
