@@ -6,15 +6,13 @@
 
 use std::sync::Arc;
 
-use faultless_base::SLOT_PAGES;
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use faultless_mm::cache::index::{Change, Entry, Index, Part, flag};
 use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-const PAGES: [Part; 2] = [Part { first: 0, count: 256 }, Part { first: 256, count: 256 }];
-const ALL: Part = Part { first: 0, count: SLOT_PAGES };
+const PAGES: [Part; 2] = [Part { first: 3, count: 1 }, Part { first: 300, count: 1 }];
 
 struct World {
     index: Index,
@@ -85,7 +83,7 @@ impl World {
         if !change.leave() {
             return;
         }
-        if self.index.is_clean(0) && self.index.has(Entry::Present, 0, ALL) {
+        if self.index.is_clean(0) && PAGES.iter().all(|page| self.index.has(Entry::Present, 0, *page)) {
             let bytes = [0, 1].map(|page| self.memory[page].swap(0, Relaxed));
             thread::yield_now();
             for (page, bytes) in bytes.into_iter().enumerate() {
