@@ -1,9 +1,12 @@
 //! Files that share a budget, and advice.
 
-use faultless::file::{Advice, CacheGroup as Cached};
+use std::io;
+
+use faultless::file::{Advice, CacheGroup as Cached, File};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use super::process::borrowed;
 use crate::errors::Size;
 
 /// Files whose pages in memory are together never more than a budget.
@@ -77,6 +80,17 @@ impl CacheGroup {
     #[getter]
     fn mapped(&self) -> usize {
         self.0.mapped()
+    }
+}
+
+/// The cache of a descriptor, in a group if there is one.
+pub fn open(fd: i32, huge_pages: bool, group: Option<Cached>) -> io::Result<File> {
+    let file = borrowed(fd)?;
+    match (group, huge_pages) {
+        (None, true) => File::new(&file),
+        (None, false) => File::with_small_pages(&file),
+        (Some(group), true) => group.file(&file),
+        (Some(group), false) => group.file_with_small_pages(&file),
     }
 }
 

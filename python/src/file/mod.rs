@@ -1,6 +1,7 @@
 //! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
 
 mod bytes;
+mod error;
 pub mod fork;
 pub mod group;
 mod long;
@@ -12,30 +13,16 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless::file::File as Cached;
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Size;
+use error::{failed, part};
 use group::CacheGroup;
 use mapping::{Kind, Mapping};
-use process::borrowed;
 use view::View;
-
-/// An error with its number, by which Python knows what it is.
-fn failed(error: io::Error) -> PyErr {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) => PyMemoryError::new_err(error.to_string()),
-        Some(number) => PyOSError::new_err((number, error.to_string())),
-        None => PyOSError::new_err(error.to_string()),
-    }
-}
-
-/// The bytes from `start` to `stop`, or to the end of the file.
-fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> {
-    start.0 as u64..stop.map_or(file.len(), |stop| stop.0 as u64)
-}
 
 /// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
 ///
@@ -85,15 +72,7 @@ impl File {
     #[pyo3(signature = (fd, *, huge_pages = true, group = None))]
     fn new(py: Python<'_>, fd: i32, huge_pages: bool, group: Option<PyRef<'_, CacheGroup>>) -> PyResult<Self> {
         let group = group.map(|group| group.0.clone());
-        let open = || {
-            let file = borrowed(fd)?;
-            match (group, huge_pages) {
-                (None, true) => Cached::new(&file),
-                (None, false) => Cached::with_small_pages(&file),
-                (Some(group), true) => group.file(&file),
-                (Some(group), false) => group.file_with_small_pages(&file),
-            }
-        };
+        let open = || group::open(fd, huge_pages, group);
         Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
     }
 
@@ -282,8 +261,7 @@ impl File {
     /// parts : list of (int, int)
     ///     Where each begins and ends, in bytes, inside the file.
     /// progress : callable, optional
-    ///     Called with the number of bytes that are in memory by then, after 32 MiB each time, or less where the room is
-    ///     small. What it raises ends the call.
+    ///     Called with the bytes that are there by then, after up to 32 MiB each. What it raises ends the call.
     ///
     /// Returns
     /// -------
@@ -325,9 +303,7 @@ impl File {
     /// Parameters
     /// ----------
     /// advice : {"normal", "sequential", "random", "willneed", "dontneed", "huge", "nohuge"}
-    ///     As of `madvise`. How reads and faults bring what comes next, for all reads of this file object and for
-    ///     faults in the part; whether the part comes now, or its memory goes, but for what is mapped or changed;
-    ///     whether its pages come by 2 MiB or by 4 KiB.
+    ///     As of `madvise`. The first three are about all reads of this object, and faults in the part.
     /// start, stop : int
     ///     In bytes, inside the file; to its end unless a stop is given.
     ///

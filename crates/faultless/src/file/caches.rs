@@ -103,7 +103,7 @@ pub(super) fn of_file(file: &File, is_huge: bool, group: Option<&CacheGroup>) ->
         let is_same = group.is_none_or(|group| source.in_group().is_some_and(|other| group.is(other)));
         let allowed = match is_same {
             true => source.local().map_or(Ok(()), |local| local.allow_writes(file)),
-            false => Err(io::Error::new(io::ErrorKind::ResourceBusy, "the file is open outside of the group")),
+            false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         };
         // Its end takes the lock.
         drop(caches);

@@ -1,7 +1,7 @@
 //! Bytes are copied between a file's pages and memory of the program's.
 //!
-//! The pages cannot go meanwhile. Where a fault of that memory may need the room of pages in a group, the bytes go by
-//! way of a place on the stack: so a thread that faults keeps no page from going.
+//! The pages cannot go meanwhile. A fault in the program's memory may need the room of pages in a group. Then the bytes
+//! go by way of the stack, so a thread that faults keeps no page from going.
 
 use faultless_base::sys::file_memory;
 use faultless_base::{Errno, PAGE, Span};

@@ -19,8 +19,8 @@ use crate::process::owner::Owner;
 
 /// Files whose pages in memory are together never more than a budget, hard.
 ///
-/// A miss that finds no room lets pages of a file of the group go, or waits for some: for those that are in use for a
-/// moment, and those that have to be written first. A mapping by [`File::map`] keeps its pages. One that would be more
+/// A miss that finds no room lets pages of a file of the group go. Changed ones are written first. It waits for those
+/// that are in use for a moment. A mapping by [`File::map`] keeps its pages. One that would be more
 /// than the budget is refused (`ENOMEM`), and so is a miss where mappings leave no room. The knob `budget` holds beside
 /// it, for all files of the process.
 ///
