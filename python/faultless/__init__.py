@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ._faultless import (
     Background,
     Block,
+    CacheGroup,
     File,
     Mapping,
     Region,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Background",
     "Block",
+    "CacheGroup",
     "File",
     "Mapping",
     "Region",

@@ -6,7 +6,7 @@ import atexit
 import os
 from typing import Literal, Union
 
-from ._faultless import File, _after_fork_in_child, _after_fork_in_parent, _before_fork, _sync_all
+from ._faultless import CacheGroup, File, _after_fork_in_child, _after_fork_in_parent, _before_fork, _sync_all
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
@@ -18,7 +18,7 @@ atexit.register(_sync_all)
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: bool = True) -> File:
+def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: bool = True, group: CacheGroup | None = None) -> File:
     """Opens a file in the cache of this process.
 
     Parameters
@@ -29,6 +29,8 @@ def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: 
         To read; to read and write; the same for a file that is made, or emptied; the same for a new file.
     huge_pages : bool
         Whether 2 MiB come at a time, and not single pages of 4 KiB.
+    group : CacheGroup, optional
+        Files with which it shares a budget.
 
     Returns
     -------
@@ -56,7 +58,7 @@ def open(path: Path, mode: Literal["r", "r+", "w+", "x+"] = "r", *, huge_pages: 
         raise ValueError(f"mode is one of {', '.join(FLAGS)}, not {mode}")
     fd = os.open(os.fspath(path), FLAGS[mode] | os.O_CLOEXEC, 0o666)
     try:
-        file = File(fd, huge_pages=huge_pages)
+        file = File(fd, huge_pages=huge_pages, group=group)
     finally:
         os.close(fd)
     if mode == "w+":

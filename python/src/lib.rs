@@ -26,6 +26,7 @@ fn _faultless(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(snapshot::save_bytes, module)?)?;
     module.add_class::<region::Region>()?;
     module.add_class::<file::File>()?;
+    module.add_class::<file::group::CacheGroup>()?;
     module.add_class::<file::mapping::Mapping>()?;
     module.add_function(wrap_pyfunction!(file::process::sync_all, module)?)?;
     module.add_function(wrap_pyfunction!(file::fork::before_fork, module)?)?;

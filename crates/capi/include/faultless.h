@@ -54,7 +54,9 @@ enum faultless_advice {
     FAULTLESS_RANDOM = 1,
     FAULTLESS_HUGE = 2,
     FAULTLESS_NOHUGE = 3,
-    FAULTLESS_DONTNEED = 4 /* drops what is there: it reads as when it was mapped */
+    FAULTLESS_DONTNEED = 4, /* of a region: drops what is there: it reads as when it was mapped; of a file: gives clean memory back */
+    FAULTLESS_SEQUENTIAL = 5, /* of files alone, as the next one: what follows is brought ahead */
+    FAULTLESS_WILLNEED = 6    /* brings it now, as faultless_file_prefetch does */
 };
 
 /* What functions return that can fail: 0, one of these, or a negated errno of the kernel's. */
@@ -239,6 +241,10 @@ int faultless_file_punch(const faultless_file *file, uint64_t offset, uint64_t l
 int faultless_file_sync(const faultless_file *file, uint64_t offset, uint64_t length);
 /* Gives back the memory of each 2 MiB that lie inside a part, but for what is mapped or not yet written; how many bytes. */
 size_t faultless_file_drop(const faultless_file *file, uint64_t offset, uint64_t length);
+/* Takes advice, one of enum faultless_advice, about a part, which is inside the file. No byte changes. NORMAL, SEQUENTIAL and RANDOM hold for
+ * all reads by this handle, and for faults of lazy mappings in the part; HUGE and NOHUGE for pages that come to the 2 MiB that it touches.
+ * Errors: _PART. */
+int faultless_file_advise(const faultless_file *file, uint64_t offset, uint64_t length, int advice);
 
 /* Brings a part into memory, and keeps it there: for reading, or with `writable` for both. All of it is there when this returns. The
  * mapping is the caller's, and may outlive the file's handle; where it fails, `*mapping` is NULL. Errors: _PART. */
@@ -265,8 +271,21 @@ void *faultless_mapping_data(const faultless_mapping *mapping);
 size_t faultless_mapping_length(const faultless_mapping *mapping);
 /* Writes it back, all of it if it is writable, and waits until it is durable. */
 int faultless_mapping_sync(const faultless_mapping *mapping);
+/* As faultless_file_advise, about a part of the mapping. What was changed in a private one stays with DONTNEED. Errors: _PART. */
+int faultless_mapping_advise(const faultless_mapping *mapping, size_t offset, size_t length, int advice);
 /* Ends it. NULL is nothing. */
 void faultless_mapping_free(faultless_mapping *mapping);
+/* Files whose pages in memory are together never more than `bytes`, 2 MiB at least. A miss lets pages of the group go, or waits for some.
+ * What faultless_file_map keeps counts, too: a mapping that would be more is -ENOMEM, and so is a miss for which mappings leave no room.
+ * The group is the caller's, and may be freed before its files; where it fails, `*group` is NULL. Errors: _ARGUMENT. */
+typedef struct faultless_cache_group faultless_cache_group;
+int faultless_cache_group_new(size_t bytes, faultless_cache_group **group);
+void faultless_cache_group_free(faultless_cache_group *group);
+/* As faultless_file_new. -EBUSY: the file is open in this process outside of the group. */
+int faultless_cache_group_file(const faultless_cache_group *group, int fd, int small_pages, faultless_file **file);
+/* How many bytes of the budget are in use, and how many of them mappings keep. */
+size_t faultless_cache_group_used(const faultless_cache_group *group);
+size_t faultless_cache_group_mapped(const faultless_cache_group *group);
 /* Writes back what has changed in all files of this process. */
 int faultless_files_sync(void);
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::ptr::null_mut;
 
-use faultless::file::{Delivery, File, Mapping, MappingMut, sync_all};
+use faultless::file::{Advice, CacheGroup, Delivery, File, Mapping, MappingMut, sync_all};
 
 use crate::error::{ARGUMENT, io_answer, io_number, mistake};
 use crate::{end, hand_out, make_of};
@@ -67,6 +67,15 @@ unsafe fn nothing(to: *mut usize) -> c_int {
     mistake(ARGUMENT)
 }
 
+/// A descriptor of the caller's.
+fn borrowed(fd: c_int) -> io::Result<ManuallyDrop<fs::File>> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: not closed here. Of a number that is no descriptor the kernel says so.
+    Ok(ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) }))
+}
+
 /// The cache of an open file.
 ///
 /// # Safety
@@ -76,16 +85,12 @@ pub unsafe extern "C" fn faultless_file_new(fd: c_int, small_pages: c_int, file:
     if file.is_null() {
         return mistake(ARGUMENT);
     }
-    let made = || {
-        if fd < 0 {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        // SAFETY: not closed here. Of a number that is no descriptor the kernel says so.
-        let of = ManuallyDrop::new(unsafe { fs::File::from_raw_fd(fd) });
-        if small_pages == 0 { File::new(&of) } else { File::with_small_pages(&of) }
+    let open = |of: ManuallyDrop<fs::File>| match small_pages {
+        0 => File::new(&of),
+        _ => File::with_small_pages(&of),
     };
     // SAFETY: by contract.
-    unsafe { hand_out(made().map_err(io_number), file) }
+    unsafe { hand_out(borrowed(fd).and_then(open).map_err(io_number), file) }
 }
 
 /// Ends a handle.
@@ -210,6 +215,102 @@ calls! {
     faultless_file_punch(offset: u64, length: u64), |file| file.punch_hole(range(offset, length));
     /// Writes a part back.
     faultless_file_sync(offset: u64, length: u64), |file| file.sync_range(range(offset, length));
+}
+
+/// `enum faultless_advice`, which regions know some of.
+fn file_advice(number: c_int) -> Option<Advice> {
+    use Advice::*;
+    let all = [Normal, Random, Huge, NoHuge, DontNeed, Sequential, WillNeed];
+    all.get(usize::try_from(number).ok()?).copied()
+}
+
+/// Takes advice about a part.
+///
+/// # Safety
+/// Null, or a file that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_file_advise(
+    file: *const File,
+    offset: u64,
+    length: u64,
+    advice: c_int,
+) -> c_int {
+    // SAFETY: by contract.
+    match (unsafe { file.as_ref() }, file_advice(advice)) {
+        (Some(file), Some(advice)) => io_answer(file.advise(range(offset, length), advice)),
+        _ => mistake(ARGUMENT),
+    }
+}
+
+/// Takes advice about a part of a mapping.
+///
+/// # Safety
+/// Null, or one that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_mapping_advise(
+    mapping: *const Mapped,
+    offset: usize,
+    length: usize,
+    advice: c_int,
+) -> c_int {
+    // SAFETY: by contract.
+    match (unsafe { mapping.as_ref() }, file_advice(advice)) {
+        (Some(mapped), Some(advice)) => io_answer(mapped.part().advise(crate::range(offset, length), advice)),
+        _ => mistake(ARGUMENT),
+    }
+}
+
+/// Makes a group of files.
+///
+/// # Safety
+/// `group` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_cache_group_new(bytes: usize, group: *mut *mut CacheGroup) -> c_int {
+    if group.is_null() {
+        return mistake(ARGUMENT);
+    }
+    // SAFETY: by contract.
+    unsafe { hand_out(CacheGroup::new(bytes).map_err(|_| mistake(ARGUMENT)), group) }
+}
+
+/// Ends a use of it.
+///
+/// # Safety
+/// Null, or a group that was made here, not freed, and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_cache_group_free(group: *mut CacheGroup) {
+    // SAFETY: by contract.
+    unsafe { end(group) };
+}
+
+/// The cache of an open file, in a group.
+///
+/// # Safety
+/// `group` is null, or one that was made here and not freed; `file` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_cache_group_file(
+    group: *const CacheGroup,
+    fd: c_int,
+    small_pages: c_int,
+    file: *mut *mut File,
+) -> c_int {
+    let open = |group: &CacheGroup| {
+        let made = borrowed(fd).and_then(|of| match small_pages {
+            0 => group.file(&of),
+            _ => group.file_with_small_pages(&of),
+        });
+        made.map_err(io_number)
+    };
+    // SAFETY: by contract.
+    unsafe { make_of(group, file, open) }
+}
+
+values! {
+    CacheGroup;
+    /// What is in use of its budget.
+    faultless_cache_group_used: usize, 0, CacheGroup::used;
+    /// What mappings keep of it.
+    faultless_cache_group_mapped: usize, 0, CacheGroup::mapped;
 }
 
 /// Gives memory back.

@@ -34,6 +34,30 @@ static int errors(const char *name, int fd, faultless_file *file) {
     CHECK(faultless_file_set_length(NULL, 0) == FAULTLESS_E_ARGUMENT);
     faultless_file_free(NULL);
     faultless_mapping_free(NULL);
+    CHECK(faultless_file_advise(NULL, 0, 1, FAULTLESS_WILLNEED) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_advise(file, 0, 1, 7) == FAULTLESS_E_ARGUMENT && faultless_file_advise(file, 0, 1, -1) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_advise(file, 0, UINT64_MAX, FAULTLESS_NORMAL) == FAULTLESS_E_PART);
+    CHECK(faultless_mapping_advise(NULL, 0, 1, FAULTLESS_NORMAL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_advise(file, 0, faultless_file_length(file), FAULTLESS_WILLNEED) == 0);
+    CHECK(faultless_file_present(file) >= faultless_file_length(file));
+    /* Groups. */
+    faultless_cache_group *group = NULL;
+    CHECK(faultless_cache_group_new(4096, &group) == FAULTLESS_E_ARGUMENT && group == NULL);
+    CHECK(faultless_cache_group_new(2 << 20, NULL) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_cache_group_new(2 << 20, &group) == 0 && faultless_cache_group_used(group) == 0);
+    CHECK(faultless_cache_group_file(NULL, fd, 0, &other) == FAULTLESS_E_ARGUMENT && other == NULL);
+    int again = open(name, O_RDONLY);
+    CHECK(faultless_cache_group_file(group, again, 0, &other) == -EBUSY && other == NULL && close(again) == 0);
+    FILE *named = tmpfile();
+    CHECK(named != NULL && ftruncate(fileno(named), 8 << 20) == 0);
+    CHECK(faultless_cache_group_file(group, fileno(named), 1, &other) == 0 && fclose(named) == 0);
+    CHECK(faultless_file_map(other, 0, 8 << 20, 0, &mapping) == -ENOMEM && mapping == NULL);
+    CHECK(faultless_file_map(other, 0, 1 << 20, 0, &mapping) == 0 && faultless_mapping_advise(mapping, 0, 5, FAULTLESS_HUGE) == 0);
+    CHECK(faultless_cache_group_mapped(group) >= 1 << 20 && faultless_cache_group_used(group) <= 2 << 20);
+    faultless_cache_group_free(group);
+    faultless_mapping_free(mapping);
+    faultless_file_free(other);
+    faultless_cache_group_free(NULL);
     /* Open for reading alone. */
     int reads = open(name, O_RDONLY);
     CHECK(faultless_file_new(reads, 1, &other) == 0 && close(reads) == 0);

@@ -1,7 +1,7 @@
 //! Calls on files that may take long. Signals are handled meanwhile, so that Ctrl-C ends them.
 
 use std::io;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use faultless::file::File as Cached;
@@ -59,6 +59,30 @@ pub fn map(
 pub fn prefetch(py: Python<'_>, file: Arc<Cached>, parts: Vec<Range<u64>>) -> PyResult<usize> {
     let bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.end.saturating_sub(part.start)));
     aside(py, bytes, move || file.prefetch(&parts))?.map_err(failed)
+}
+
+/// The same, by pieces, between which `progress` is called with the bytes that are done, and signals are handled.
+pub fn prefetch_with(
+    py: Python<'_>,
+    file: &Cached,
+    parts: &[Range<u64>],
+    progress: &Bound<'_, PyAny>,
+) -> PyResult<usize> {
+    let progress = progress.clone().unbind();
+    let mut raised = None;
+    let brought = py.detach(|| {
+        file.prefetch_with(parts, |done| {
+            let tell = |py: Python<'_>| progress.call1(py, (done,)).and_then(|_| py.check_signals());
+            Python::attach(tell).map_or_else(
+                |error| {
+                    raised = Some(error);
+                    ControlFlow::Break(io::ErrorKind::Interrupted.into())
+                },
+                |()| ControlFlow::Continue(()),
+            )
+        })
+    });
+    raised.map_or_else(|| brought.map_err(failed), Err)
 }
 
 /// Writes a part back.

@@ -9,6 +9,7 @@ use pyo3::ffi::{self, Py_buffer, PyBuffer_FillInfo};
 use pyo3::prelude::*;
 
 use super::failed;
+use crate::errors::Size;
 use crate::turns::aside;
 
 /// What it may be used for.
@@ -112,6 +113,35 @@ impl Mapping {
                 aside(py, part.len() as u64, move || part.sync())?.map_err(failed)
             }
         }
+    }
+
+    /// Says how a part will be used, as `File.advise`. A private mapping keeps what was changed with ``"dontneed"``.
+    ///
+    /// Parameters
+    /// ----------
+    /// advice : {"normal", "sequential", "random", "willneed", "dontneed", "huge", "nohuge"}
+    ///     What it says.
+    /// start, stop : int
+    ///     In bytes, inside the mapping; to its end unless a stop is given.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     The part is not inside the mapping, or some of it cannot be read.
+    /// ValueError
+    ///     There is no such advice.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> file = tempfile.TemporaryFile()
+    /// >>> _ = file.truncate(4096)
+    /// >>> faultless.File(file.fileno()).map().advise("random")
+    #[pyo3(signature = (advice, start = Size(0), stop = None), text_signature = "($self, advice, start=0, stop=None)")]
+    fn advise(&self, py: Python<'_>, advice: &str, start: Size, stop: Option<Size>) -> PyResult<()> {
+        let advice = super::group::advice(advice)?;
+        let part = start.0..stop.map_or(self.part().len(), |stop| stop.0);
+        py.detach(|| self.part().advise(part, advice)).map_err(failed)
     }
 
     /// # Safety

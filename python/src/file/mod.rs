@@ -1,7 +1,9 @@
 //! Files: their cache, and parts of them that stay in memory, with the buffer protocol.
 
 mod bytes;
+mod error;
 pub mod fork;
+pub mod group;
 mod long;
 pub mod mapping;
 pub mod process;
@@ -11,29 +13,16 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless::file::File as Cached;
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::errors::Size;
+use error::{failed, part};
+use group::CacheGroup;
 use mapping::{Kind, Mapping};
-use process::borrowed;
 use view::View;
-
-/// An error with its number, by which Python knows what it is.
-fn failed(error: io::Error) -> PyErr {
-    match error.raw_os_error() {
-        Some(libc::ENOMEM) => PyMemoryError::new_err(error.to_string()),
-        Some(number) => PyOSError::new_err((number, error.to_string())),
-        None => PyOSError::new_err(error.to_string()),
-    }
-}
-
-/// The bytes from `start` to `stop`, or to the end of the file.
-fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> {
-    start.0 as u64..stop.map_or(file.len(), |stop| stop.0 as u64)
-}
 
 /// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
 ///
@@ -50,11 +39,13 @@ fn part(file: &Cached, start: Size, stop: Option<Size>) -> std::ops::Range<u64> 
 ///     A descriptor, used for what it was opened for. It may be closed afterwards.
 /// huge_pages : bool
 ///     Whether 2 MiB come at a time. If not, single pages of 4 KiB come: for a file of which few bytes are read.
+/// group : CacheGroup, optional
+///     Files with which it shares a budget.
 ///
 /// Raises
 /// ------
 /// OSError
-///     It is no regular file, or cannot be had.
+///     It is no regular file, or cannot be had. With a group: it is open in this process outside of it (EBUSY).
 ///
 /// Examples
 /// --------
@@ -78,12 +69,10 @@ impl File {
 #[pymethods]
 impl File {
     #[new]
-    #[pyo3(signature = (fd, *, huge_pages = true))]
-    fn new(py: Python<'_>, fd: i32, huge_pages: bool) -> PyResult<Self> {
-        let open = || {
-            let file = borrowed(fd)?;
-            if huge_pages { Cached::new(&file) } else { Cached::with_small_pages(&file) }
-        };
+    #[pyo3(signature = (fd, *, huge_pages = true, group = None))]
+    fn new(py: Python<'_>, fd: i32, huge_pages: bool, group: Option<PyRef<'_, CacheGroup>>) -> PyResult<Self> {
+        let group = group.map(|group| group.0.clone());
+        let open = || group::open(fd, huge_pages, group);
         Ok(Self(Mutex::new(Some(Arc::new(py.detach(open).map_err(failed)?)))))
     }
 
@@ -271,6 +260,8 @@ impl File {
     /// ----------
     /// parts : list of (int, int)
     ///     Where each begins and ends, in bytes, inside the file.
+    /// progress : callable, optional
+    ///     Called with the bytes that are there by then, after up to 32 MiB each. What it raises ends the call.
     ///
     /// Returns
     /// -------
@@ -289,12 +280,55 @@ impl File {
     /// >>> plain = tempfile.TemporaryFile()
     /// >>> file = faultless.File(plain.fileno())
     /// >>> file.truncate(1 << 20)
-    /// >>> file.prefetch([(0, 1000), (9000, 9100)])
+    /// >>> file.prefetch([(0, 1000), (9000, 9100)], progress=lambda done: print(done, "bytes"))
+    /// 1100 bytes
     /// 1100
-    fn prefetch(&self, py: Python<'_>, parts: Vec<(Size, Size)>) -> PyResult<usize> {
+    #[pyo3(signature = (parts, *, progress = None))]
+    fn prefetch(
+        &self,
+        py: Python<'_>,
+        parts: Vec<(Size, Size)>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<usize> {
         let file = self.file()?;
-        let parts = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
-        long::prefetch(py, file, parts)
+        let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
+        match progress {
+            Some(progress) => long::prefetch_with(py, &file, &parts, progress),
+            None => long::prefetch(py, file, parts),
+        }
+    }
+
+    /// Says how a part will be used. No byte changes.
+    ///
+    /// Parameters
+    /// ----------
+    /// advice : {"normal", "sequential", "random", "willneed", "dontneed", "huge", "nohuge"}
+    ///     As of `madvise`. The first three are about all reads of this object, and faults in the part.
+    /// start, stop : int
+    ///     In bytes, inside the file; to its end unless a stop is given.
+    ///
+    /// Raises
+    /// ------
+    /// OSError
+    ///     The part is not inside the file, or some of it cannot be read.
+    /// ValueError
+    ///     There is no such advice.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.truncate(8192)
+    /// >>> file.advise("willneed")
+    /// >>> file.present
+    /// 8192
+    #[pyo3(signature = (advice, start = Size(0), stop = None), text_signature = "($self, advice, start=0, stop=None)")]
+    fn advise(&self, py: Python<'_>, advice: &str, start: Size, stop: Option<Size>) -> PyResult<()> {
+        let file = self.file()?;
+        let part = part(&file, start, stop);
+        let advice = group::advice(advice)?;
+        py.detach(|| file.advise(part, advice)).map_err(failed)
     }
 
     /// Brings a part into memory, and keeps it there.

@@ -20,11 +20,12 @@ use faultless_mm::frame::store::{Reclaim, Store};
 
 use crate::background::owner;
 use crate::file::backing::Custom;
+use crate::file::group::CacheGroup;
 use crate::file::local::{self, LocalFile};
 use crate::file::paged::Paged;
 use crate::file::private::Private;
 use crate::file::shared::{Comes, Shared};
-use crate::file::source::Source;
+use crate::file::source::{Kind, Source};
 use crate::page::{self, page};
 use crate::process::message;
 use crate::process::owner::OfProcess;
@@ -88,7 +89,7 @@ fn caches() -> MutexGuard<'static, Vec<Entry>> {
 }
 
 /// The cache of an open file.
-pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
+pub(super) fn of_file(file: &File, is_huge: bool, group: Option<&CacheGroup>) -> io::Result<Handle> {
     let about = file.metadata()?;
     if !about.is_file() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "only regular files have a cache"));
@@ -98,9 +99,11 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
     let known = caches.iter().find(|entry| entry.id == Some(id)).and_then(|entry| entry.shared.upgrade());
     if let Some(shared) = known {
         let handle = Handle::new(shared);
-        let allowed = match handle.get().engine.backing() {
-            Source::Local(local) => local.allow_writes(file),
-            Source::Custom(_) | Source::Private(_) => Ok(()),
+        let source = handle.get().engine.backing();
+        let is_same = group.is_none_or(|group| source.in_group().is_some_and(|other| group.is(other)));
+        let allowed = match is_same {
+            true => source.local().map_or(Ok(()), |local| local.allow_writes(file)),
+            false => Err(io::Error::from_raw_os_error(libc::EBUSY)),
         };
         // Its end takes the lock.
         drop(caches);
@@ -109,7 +112,7 @@ pub(super) fn of_file(file: &File, is_huge: bool) -> io::Result<Handle> {
         return Ok(handle);
     }
     let local = LocalFile::new(file, is_huge)?;
-    let shared = make(Source::Local(local), about.len(), local::is_writable(file))?;
+    let shared = make(Source::new(Kind::Local(local), group), about.len(), local::is_writable(file))?;
     Ok(add(&mut caches, Some(id), shared))
 }
 
@@ -122,14 +125,14 @@ pub(super) fn is_cached(file: &File) -> io::Result<bool> {
 }
 
 /// The cache of a backing of the program's own.
-pub(super) fn of_backing(custom: Custom, length: u64) -> io::Result<Handle> {
-    let shared = make(Source::Custom(custom), length, true)?;
+pub(super) fn of_backing(custom: Custom, length: u64, group: Option<&CacheGroup>) -> io::Result<Handle> {
+    let shared = make(Source::new(Kind::Custom(custom), group), length, true)?;
     Ok(add(&mut caches(), None, shared))
 }
 
 /// The cache of a private mapping.
 pub(super) fn of_private(private: Private, bytes: usize) -> io::Result<Handle> {
-    let shared = make(Source::Private(private), bytes as u64, false)?;
+    let shared = make(Source::new(Kind::Private(private), None), bytes as u64, false)?;
     Ok(add(&mut caches(), None, shared))
 }
 
@@ -150,6 +153,9 @@ fn make(source: Source, length: u64, grows: bool) -> io::Result<Arc<Shared>> {
     let process = Process { store, counters, knobs, gauges };
     let cache = Cache::new(UserMemory::new(), source, length, most, process).map_err(kernel)?;
     let engine = Arc::new(Paged::new(cache).ok_or_else(|| kernel(Errno::ENOMEM))?);
+    if let Some(group) = engine.backing().in_group() {
+        group.add(&engine);
+    }
     Ok(Arc::new(Shared::new(engine)))
 }
 

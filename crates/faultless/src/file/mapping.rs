@@ -2,13 +2,13 @@
 
 use std::io;
 
-use faultless_base::Span;
 use faultless_base::sys::file_memory;
+use faultless_base::{Errno, Span};
 use faultless_mm::cache::Use;
 
 use crate::file::caches::Handle;
 use crate::file::flush;
-use crate::file::shared::{Comes, Mapped};
+use crate::file::shared::{Comes, Mapped, Shared};
 use crate::file::{error_of, inside};
 
 /// A part of a file in memory. All mappings of a file are the same memory. A forked child does not have it: there an
@@ -58,29 +58,39 @@ impl Mapping {
 
     /// Copies bytes from `at` on out of it. An error where they are not all inside.
     pub fn read(&self, at: usize, buffer: &mut [u8]) -> io::Result<()> {
-        let (mut to, at) = (buffer.as_mut_ptr() as usize, inside(self.part.bytes, at as u64, buffer.len())?);
-        let copy = |from: Span| {
-            // SAFETY: bytes of this mapping, in memory for now; together they are no more than the caller's.
-            unsafe { file_memory::copy(from.start, to, from.bytes()) };
-            to += from.bytes();
-        };
-        self.each(at, buffer.len(), Use::Read, copy)
+        let to = buffer.as_mut_ptr() as usize;
+        self.each(at, buffer.len(), |shared, at, bytes, done| match self.part.comes {
+            Comes::Now => {
+                // SAFETY: bytes of this mapping, in memory until it ends, and as many of the caller's.
+                unsafe { file_memory::copy(shared.engine.address(at), to, bytes) };
+                Ok(bytes)
+            }
+            // SAFETY: bytes of the caller's buffer.
+            _ => unsafe { shared.copy_out(at, bytes, to + done) },
+        })
     }
 
-    /// Calls `f` with memory of the mapping, which is there meanwhile.
-    fn each(&self, at: usize, bytes: usize, used: Use, mut f: impl FnMut(Span)) -> io::Result<()> {
+    /// Calls `copy` with a place in the file, how many bytes are left from there on, and how many are done, until all
+    /// bytes of a part of the mapping are.
+    fn each(
+        &self,
+        at: usize,
+        bytes: usize,
+        copy: impl Fn(&Shared, usize, usize, usize) -> Result<usize, Errno>,
+    ) -> io::Result<()> {
         let shared = self.handle.get().here()?;
-        let offset = self.part.offset + at;
-        if self.part.comes == Comes::Now {
-            f(Span::new(shared.engine.address(offset), bytes));
-            return Ok(());
-        }
-        let _using = shared.using();
+        let offset = self.part.offset + inside(self.part.bytes, at as u64, bytes)?;
+        let _using = self.is_lazy().then(|| shared.using());
         let mut done = 0;
         while done < bytes {
-            done += shared.engine.with(offset + done, bytes - done, used, &mut f).map_err(error_of)?;
+            done += copy(shared, offset + done, bytes - done, done).map_err(error_of)?;
         }
         Ok(())
+    }
+
+    /// Where a byte of it is.
+    pub(super) fn place(&self, at: usize) -> io::Result<(&Shared, usize)> {
+        Ok((self.handle.get().here()?, self.part.offset + at))
     }
 
     /// Whether pages come when they are touched.
@@ -129,13 +139,17 @@ impl MappingMut {
 
     /// Copies bytes into it, from `at` on. An error where they do not all go inside.
     pub fn write(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
-        let (mut from, at) = (bytes.as_ptr() as usize, inside(self.0.part.bytes, at as u64, bytes.len())?);
-        let copy = |to: Span| {
-            // SAFETY: as in `read`. Others may read and write.
-            unsafe { file_memory::copy(from, to.start, to.bytes()) };
-            from += to.bytes();
-        };
-        let written = self.0.each(at, bytes.len(), Use::Write, copy);
+        let from = bytes.as_ptr() as usize;
+        let written = self.0.each(at, bytes.len(), |shared, at, n, done| {
+            if self.0.part.comes == Comes::Now {
+                // SAFETY: as in `read`. Others may read and write.
+                unsafe { file_memory::copy(from, shared.engine.address(at), n) };
+                return Ok(n);
+            }
+            let write = |at, n, f: &mut dyn FnMut(Span)| shared.engine.with(at, n, Use::Write, f);
+            // SAFETY: the caller's bytes.
+            unsafe { shared.copy_in(at, n, from + done, write) }
+        });
         if self.0.is_lazy() {
             flush::note_write();
         }

@@ -19,16 +19,20 @@
 //! The page `docs/files.md` says what is lost when a process is killed before a sync, what other processes see, and
 //! what is not there yet.
 
+mod advise;
 mod backing;
 mod caches;
 mod changed;
+mod copies;
 mod flush;
 mod fork;
+mod group;
 mod local;
 mod mapping;
 mod opened;
 mod paged;
 mod private;
+mod progress;
 mod queue;
 mod read_ahead;
 mod shared;
@@ -40,20 +44,22 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use faultless_base::Errno;
-use faultless_base::sys::{file_memory, pressure};
+use faultless_base::sys::pressure;
 use faultless_mm::cache::Use;
 use faultless_mm::cache::evict::To;
 use faultless_page::gauges::Gauge;
 
 pub use crate::delivery::Delivery;
+pub use crate::file::advise::Advice;
 pub use crate::file::backing::Backing;
 use crate::file::backing::Custom;
 use crate::file::caches::Handle;
 pub use crate::file::fork::{Fork, before_fork};
+pub use crate::file::group::CacheGroup;
+use crate::file::local::LocalFile;
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
 use crate::file::shared::{Comes, Shared};
-use crate::file::source::Source;
 use crate::process::limits;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
@@ -112,19 +118,19 @@ impl File {
 
     /// The cache of an open file, for what that was opened for. A name is not needed.
     pub fn new(file: &std::fs::File) -> io::Result<Self> {
-        Ok(Self::of(caches::of_file(file, true)?, local::is_writable(file)))
+        Ok(Self::of(caches::of_file(file, true, None)?, local::is_writable(file)))
     }
 
     /// The same by pages of 4 KiB: for files of which a few bytes here and there are read. Where the file has a cache
     /// already it stays as it is.
     pub fn with_small_pages(file: &std::fs::File) -> io::Result<Self> {
-        Ok(Self::of(caches::of_file(file, false)?, local::is_writable(file)))
+        Ok(Self::of(caches::of_file(file, false, None)?, local::is_writable(file)))
     }
 
     /// A file whose bytes come from elsewhere.
     pub fn with_backing(backing: impl Backing + 'static) -> io::Result<Self> {
         let (custom, length) = Custom::new(Box::new(backing))?;
-        Ok(Self::of(caches::of_backing(custom, length)?, true))
+        Ok(Self::of(caches::of_backing(custom, length, None)?, true))
     }
 
     /// Whether a file is open here, by any handle or mapping.
@@ -170,7 +176,7 @@ impl File {
 
     /// Whether it is read past the kernel's page cache. Elsewhere its pages are in memory twice, for a time.
     pub fn is_direct(&self) -> bool {
-        matches!(self.handle.get().engine.backing(), Source::Local(local) if local.is_direct())
+        self.handle.get().engine.backing().local().is_some_and(LocalFile::is_direct)
     }
 
     /// Reads from `offset` on. How many bytes: fewer than asked for at the end of the file, or before bytes that
@@ -183,17 +189,13 @@ impl File {
         let (_using, engine) = (shared.using(), &shared.engine);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
         let bytes = engine.length().saturating_sub(offset).min(buffer.len());
-        let mut to = buffer.as_mut_ptr() as usize;
+        let to = buffer.as_mut_ptr() as usize;
         let mut done = 0;
         while done < bytes {
             let at = offset + done;
             let n = self.ahead.before_read(engine, at, bytes - done);
-            let copy = |from: faultless_base::Span| {
-                // SAFETY: bytes of the file that stay in memory; together they are no more than the buffer has.
-                unsafe { file_memory::copy(from.start, to, from.bytes()) };
-                to += from.bytes();
-            };
-            match engine.with(at, n, Use::Read, copy) {
+            // SAFETY: bytes of the buffer.
+            match unsafe { shared.copy_out(at, n, to + done) } {
                 Ok(read) => done += read,
                 Err(error) if done == 0 => return Err(error_of(error)),
                 Err(_) => break,
@@ -224,15 +226,11 @@ impl File {
         let shared = self.writable()?;
         let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
-        let mut from = bytes.as_ptr() as usize;
-        let copy = |to: faultless_base::Span| {
-            // SAFETY: as in `read_at`. Other threads may read and write there.
-            unsafe { file_memory::copy(from, to.start, to.bytes()) };
-            from += to.bytes();
-        };
-        let written = engine.write_with(start, bytes.len(), copy).map_err(error_of);
+        let write = |at, n, f: &mut dyn FnMut(faultless_base::Span)| engine.write_with(at, n, f);
+        // SAFETY: the caller's bytes.
+        let written = unsafe { shared.copy_in(start, bytes.len(), bytes.as_ptr() as usize, write) };
         flush::note_write();
-        written
+        written.map_err(error_of)
     }
 
     /// Makes it at least `length` bytes long, by zeroes; at once, for other processes too.

@@ -65,7 +65,14 @@ impl Paged {
                     tries += 1;
                     raw::sleep_ns(1_000_000);
                 }
-                done => return done,
+                done => {
+                    done?;
+                    // A signal handler has little stack.
+                    if !self.is_by_signal.load(Ordering::Relaxed) {
+                        self.cache.bring_ahead(fault.addr);
+                    }
+                    return Ok(());
+                }
             }
         }
     }

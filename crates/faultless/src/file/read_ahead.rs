@@ -6,13 +6,26 @@ use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::{PAGE, SLOT};
 use faultless_mm::cache::Cache;
 
+use crate::file::local::LocalFile;
 use crate::file::source::Source;
 
 /// The largest window.
 const MOST: usize = 32 << 20;
 
+/// When reads bring what comes next.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// Where they follow each other.
+    #[default]
+    ByReads,
+    /// From the first on.
+    Always,
+    Never,
+}
+
 #[derive(Default)]
 struct State {
+    ahead: Ahead,
     /// Where the last read ended.
     next: usize,
     /// What was brought ahead ends there.
@@ -30,6 +43,11 @@ impl ReadAhead {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How it is from now on.
+    pub(super) fn choose(&self, ahead: Ahead) {
+        *self.state() = State { ahead, ..State::default() };
+    }
+
     /// A read of this many bytes, all inside the file, begins. It is made in pieces, for each of which this is called;
     /// how many bytes of it are one. What is worth it comes before, with many requests at a time.
     pub(super) fn before_read(&self, engine: &Cache<UserMemory, Source>, at: usize, bytes: usize) -> usize {
@@ -38,7 +56,11 @@ impl ReadAhead {
         let most = (engine.capacity() / 2).min(MOST).max(unit);
         let piece = bytes.min(most);
         let mut state = self.state();
-        let follows = at == state.next && at > 0;
+        let follows = match state.ahead {
+            Ahead::ByReads => at == state.next && at > 0,
+            Ahead::Always => at == state.next || state.end == 0,
+            Ahead::Never => false,
+        };
         state.next = at + piece;
         if !follows {
             state.window = 0;
@@ -48,8 +70,9 @@ impl ReadAhead {
             return piece;
         }
         // The kernel reads ahead where its page cache is used, and other backings read one part after the other.
-        if follows && matches!(engine.backing(), Source::Local(local) if local.is_direct()) {
-            state.window = (2 * state.window).clamp(2 * unit, most.max(2 * unit));
+        if follows && engine.backing().local().is_some_and(LocalFile::is_direct) {
+            let least = if state.ahead == Ahead::Always { most } else { 2 * unit };
+            state.window = (2 * state.window).clamp(least, most.max(2 * unit));
         }
         let from = at.max(state.end);
         let to = (at + piece).next_multiple_of(unit).saturating_add(state.window).min(engine.length());

@@ -14,8 +14,8 @@ use faultless_mm::cache::flush::Flush;
 use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::file::flush;
+use crate::file::group::CacheGroup;
 use crate::file::paged::{Paged, Serving};
-use crate::file::source::Source;
 use crate::process::masked::Masked;
 
 /// What all handles and mappings of a file share.
@@ -101,7 +101,9 @@ impl Shared {
 
     /// Holds signals back where they could meet a lock of this thread.
     fn masked(&self) -> Option<Masked> {
-        let is_touched = self.engine.memory().watched_with().is_some() || self.is_copied.load(Ordering::Acquire);
+        let is_touched = self.engine.memory().watched_with().is_some()
+            || self.is_copied.load(Ordering::Acquire)
+            || self.bounces();
         is_touched.then(Masked::new)
     }
 
@@ -138,9 +140,21 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether a fault may need the room of pages that a call on the file keeps.
+    pub(super) fn bounces(&self) -> bool {
+        self.engine.backing().in_group().is_some() && CacheGroup::has_faults()
+    }
+
+    fn note_faults(&self) {
+        if self.engine.backing().in_group().is_some() {
+            CacheGroup::note_faults();
+        }
+    }
+
     /// From now on faults of private mappings may use the cache. Calls that began before are over.
     pub(super) fn copy_in_faults(&self) {
         self.is_copied.store(true, Ordering::Release);
+        self.note_faults();
         drop(self.alone());
     }
 
@@ -155,6 +169,7 @@ impl Shared {
             Some(serving) if delivery == Delivery::Best || delivery == serving.delivery => Ok(()),
             Some(_) => Err(Error::Choice("faults of this file are delivered by other means already").into()),
             None => {
+                self.note_faults();
                 let by = if delivery == Delivery::Best { Delivery::Thread } else { delivery };
                 *serving = Some(Serving::start(&self.engine, by)?);
                 Ok(())
@@ -220,7 +235,7 @@ impl Shared {
     pub(super) fn notice_changes(&self, file: &File) -> io::Result<()> {
         // It is not this library that changes it meanwhile.
         let _alone = self.alone();
-        if let Source::Local(local) = self.engine.backing()
+        if let Some(local) = self.engine.backing().local()
             && !local.note_change()
         {
             self.engine.evict_range(0, usize::MAX, To::Store);

@@ -2,25 +2,47 @@
 
 use faultless_base::{Errno, Span};
 use faultless_mm::cache::backing::{Backing, Reads};
+use faultless_mm::cache::group::Group;
 
 use crate::file::backing::Custom;
+use crate::file::group::CacheGroup;
 use crate::file::local::LocalFile;
 use crate::file::private::Private;
 
 /// All kinds of backings.
 #[expect(clippy::large_enum_variant, reason = "one for each file")]
-pub(super) enum Source {
+pub(super) enum Kind {
     Local(LocalFile),
     Custom(Custom),
     Private(Private),
 }
 
+/// A backing, and the group that its file is in.
+pub(super) struct Source {
+    kind: Kind,
+    group: Option<CacheGroup>,
+}
+
 impl Source {
+    pub(super) fn new(kind: Kind, group: Option<&CacheGroup>) -> Self {
+        Self { kind, group: group.cloned() }
+    }
+
+    /// The group of the file.
+    pub(super) fn in_group(&self) -> Option<&CacheGroup> {
+        self.group.as_ref()
+    }
+
+    /// A file of the system, if it is one.
+    pub(super) fn local(&self) -> Option<&LocalFile> {
+        if let Kind::Local(local) = &self.kind { Some(local) } else { None }
+    }
+
     fn engine(&self) -> &dyn Backing {
-        match self {
-            Self::Local(local) => local,
-            Self::Custom(custom) => custom,
-            Self::Private(private) => private,
+        match &self.kind {
+            Kind::Local(local) => local,
+            Kind::Custom(custom) => custom,
+            Kind::Private(private) => private,
         }
     }
 }
@@ -55,5 +77,8 @@ impl Backing for Source {
     }
     fn is_written_back(&self) -> bool {
         self.engine().is_written_back()
+    }
+    fn group(&self) -> Option<&dyn Group> {
+        self.group.as_ref().map(|group| group as &dyn Group)
     }
 }

@@ -4,6 +4,7 @@
 // A list of one part is one.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod advise;
 mod announced;
 mod append;
 mod borders;
@@ -13,6 +14,7 @@ mod counted;
 mod devices;
 mod failing;
 mod flush;
+mod group;
 mod lazy;
 mod nested;
 mod on_the_way;

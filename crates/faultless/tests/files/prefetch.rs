@@ -1,7 +1,8 @@
 //! Parts of a list come together, all of them with their bytes.
 
 use std::fs;
-use std::ops::Range;
+use std::io;
+use std::ops::{ControlFlow, Range};
 
 use faultless::file::File;
 use faultless_page::stats::Counter;
@@ -26,6 +27,30 @@ fn parts(within: usize, n: usize, chance: &mut Chance) -> Vec<Range<u64>> {
 
 fn sum(parts: &[Range<u64>]) -> usize {
     parts.iter().map(|part| (part.end - part.start) as usize).sum()
+}
+
+/// A prefetch tells how far it is, and ends when it is told to.
+#[test]
+fn a_prefetch_tells_how_far_it_is() {
+    let _alone = budget(32 << 20);
+    let (_, name) = filled(8 * SLOT, 9);
+    let file = File::open(name.path()).unwrap();
+    let parts: Vec<_> = (0..8).map(|i| (i * SLOT) as u64..((i + 1) * SLOT) as u64 - 5).collect();
+    let mut told = Vec::new();
+    let go_on = |done| {
+        told.push(done);
+        ControlFlow::Continue(())
+    };
+    let done = file.prefetch_with(&parts, go_on).unwrap();
+    assert_eq!(told.last(), Some(&done));
+    assert!(told.is_sorted() && told.len() > 1 && done >= 4 * SLOT, "{told:?}");
+    file.drop_cache();
+    let stop = |_| ControlFlow::Break(io::Error::other("enough"));
+    assert_eq!(file.prefetch_with(&parts, stop).unwrap_err().to_string(), "enough");
+    assert!(file.present() < 8 * SLOT);
+    let outside = [0..5, 7..file.len() + 1];
+    assert!(file.prefetch_with(&outside, |_| unreachable!("nothing comes")).is_err());
+    assert_eq!(file.prefetch_with(&[], |_| unreachable!("nothing comes")).unwrap(), 0);
 }
 
 #[test]

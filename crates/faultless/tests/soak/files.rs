@@ -14,7 +14,8 @@ const STEPS: usize = 40;
 /// Bytes that one step reads or writes, at most.
 const MOST: usize = 300_000;
 
-fn some(length: usize, rng: &mut Rng) -> Range<usize> {
+/// A part of that many bytes.
+pub fn some(length: usize, rng: &mut Rng) -> Range<usize> {
     let at = rng.below(length);
     at..at + 1 + rng.below((length - at).min(MOST))
 }
@@ -24,7 +25,7 @@ fn map(file: &File, length: usize) -> MappingMut {
 }
 
 /// A file of random words.
-fn make(path: &Path, rng: &mut Rng) -> Vec<u8> {
+pub fn make(path: &Path, rng: &mut Rng) -> Vec<u8> {
     let plain: Vec<u8> = (0..LENGTH.div_ceil(8)).flat_map(|_| rng.word().to_ne_bytes()).take(LENGTH).collect();
     fs::write(path, &plain).unwrap();
     plain

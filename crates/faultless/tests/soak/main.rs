@@ -10,6 +10,7 @@ mod group;
 mod pace;
 mod regions;
 mod snapshots;
+mod threads;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,13 +31,14 @@ const BUDGET: u64 = 16 << 20;
 /// A worker, and its name.
 type Worker = (&'static str, fn(&Pace) -> usize);
 
-const WORKERS: [Worker; 7] = [
+const WORKERS: [Worker; 8] = [
     ("snapshots", snapshots::work),
     ("regions", regions::work),
     ("forks", regions::fork),
     ("blocks", blocks::work),
     ("files", files::work),
     ("private mappings", files::work_privately),
+    ("a file in a group", threads::work),
     ("pressure", group::press),
 ];
 

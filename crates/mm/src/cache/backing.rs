@@ -2,6 +2,8 @@
 
 use faultless_base::{Errno, Span};
 
+use crate::cache::group::Group;
+
 /// A read that a backing makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
@@ -65,5 +67,10 @@ pub trait Backing: Send + Sync {
     /// Whether huge pages are used where there are any.
     fn is_huge(&self) -> bool {
         true
+    }
+
+    /// The files that it shares a budget with; the same each time.
+    fn group(&self) -> Option<&dyn Group> {
+        None
     }
 }

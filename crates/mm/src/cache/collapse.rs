@@ -30,6 +30,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !self.may_collapse(slot) || !self.has_room() {
             return;
         }
+        // The copy is there beside them for a moment.
+        let Some(_room) = self.try_room(SLOT_PAGES) else { return };
         let Some(change) = self.index.try_change(slot) else { return };
         if !change.leave() {
             return;
@@ -52,8 +54,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.count(before, self.share(slot));
             change.stay();
         } else {
-            self.count(before, Share::default());
             self.empty(at);
+            self.count(before, Share::default());
             change.gone(flag::TABLE);
             self.return_frame(frame.at);
         }
@@ -67,7 +69,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         state & flag::FILLED != 0
             && !is_in_the_way
             && self.memory.frees_tables()
-            && self.is_huge()
+            && self.is_huge_at(slot)
             && self.index.has(Entry::Present, slot, ALL)
             && self.index.is_clean(slot)
             && !self.has_failed_lately()

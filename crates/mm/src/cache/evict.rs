@@ -104,7 +104,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let at = self.slot_span(slot);
         let is_huge = change.is(flag::HUGE);
         // Before it is kept by the owner: no memory counts twice.
-        self.count(before, Share::default());
+        self.tell(before, Share::default());
         // The kernel may go on reading what it has a reference to: no other file's bytes may come there.
         let is_reused = is_huge && to == To::Store && !change.is(flag::MAPPED | flag::WATCHED);
         let place = is_reused.then(|| self.store.place_to_keep()).flatten();
@@ -120,6 +120,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
         };
         change.gone(left);
+        // Only now is its memory another file's.
+        self.charge(before, Share::default());
     }
 
     /// Whether one slot more may be kept. An idle frame makes way for it, and comes to be its memory if it can.

@@ -12,7 +12,8 @@ use faultless_page::stats::Counter;
 
 use crate::cache::Cache;
 use crate::cache::backing::Backing;
-use crate::cache::index::{Change, Entry, Part, flag};
+use crate::cache::group::{Room, Size};
+use crate::cache::index::{Change, Entry, Part, Pin, flag};
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
 use crate::frame::store::Frame;
@@ -22,6 +23,9 @@ const LEAST_HUGE: usize = SLOT / 2;
 
 /// Small pages that come at a time where a file grows; a divisor of the pages of a slot.
 const GROWS_BY_PAGES: usize = 16;
+
+/// Whether files have huge pages at all.
+const HAS_HUGE: bool = cfg!(feature = "huge-files");
 
 /// The first words of [`Knob::ThpPagecache`].
 const ALWAYS: u64 = 0;
@@ -52,13 +56,13 @@ pub(super) struct Run {
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// Has pages of a slot be present that are inside the file. The caller has a pin.
-    pub(super) fn bring(&self, slot: usize, part: Part) -> Result<(), Errno> {
-        self.bring_new(slot, part, Part::NONE)
+    /// Has pages of a slot be present that are inside the file, and stay for as long as the pin.
+    pub(super) fn bring(&self, slot: usize, part: Part) -> Result<Pin<'_>, Errno> {
+        self.pin_with_room(slot, part, Size::Any, |room| self.bring_new(slot, part, Part::NONE, room))
     }
 
-    /// The same where `new` of them have come to the file just now, as zeroes.
-    pub(super) fn bring_new(&self, slot: usize, part: Part, new: Part) -> Result<(), Errno> {
+    /// The same where the caller has a pin, and `new` of them have come to the file just now, as zeroes.
+    pub(super) fn bring_new(&self, slot: usize, part: Part, new: Part, room: &mut Room<'_>) -> Result<(), Errno> {
         if self.index.has(Entry::Present, slot, part) {
             return Ok(());
         }
@@ -66,12 +70,21 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.holds[slot].load(Relaxed) == 0 && self.takes_room(slot, part) {
             self.make_room();
         }
-        self.bring_beside(slot, part, new)
+        self.bring_beside(slot, part, new, room)
     }
 
     /// The same, and nothing goes for it.
-    pub(super) fn bring_beside(&self, slot: usize, part: Part, new: Part) -> Result<(), Errno> {
+    pub(super) fn bring_beside(
+        &self,
+        slot: usize,
+        part: Part,
+        new: Part,
+        room: &mut Room<'_>,
+    ) -> Result<(), Errno> {
         let change = self.change(slot);
+        if !self.fits(&change, slot, part, room) {
+            return Err(Errno::ENOMEM);
+        }
         let before = self.share(slot);
         // A slot that has nothing yet may get a frame.
         if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
@@ -83,13 +96,33 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
         }
         let filled = self.fill(&change, slot, part);
-        self.count(before, self.share(slot));
+        let after = self.share(slot);
+        self.tell(before, after);
+        room.settle(before, after);
+        self.keep_promise(slot, after);
         filled
+    }
+
+    /// Whether there is room for pages that are about to come to a slot. Where it is too little for a huge page, none
+    /// comes.
+    pub(super) fn fits(&self, change: &Change<'_>, slot: usize, part: Part, room: &mut Room<'_>) -> bool {
+        let size = if room.is_huge() { Size::Any } else { Size::Small };
+        if !room.has(self.need(slot, part, size)) {
+            return false;
+        }
+        if size == Size::Small && !change.is(flag::FILLED | flag::HUGE) {
+            change.set(flag::TABLE);
+        }
+        true
     }
 
     /// Small pages that a write is about to fill come by one call, and with them some of those behind: a file that grows
     /// by small records meets fewer faults.
     fn populate_ahead(&self, change: &Change<'_>, slot: usize, run: Part) {
+        // More than there is room for in a group.
+        if self.backing.group().is_some() {
+            return;
+        }
         if change.is(flag::HUGE) || run.count == 1 && (run.first == 0 || run.first % GROWS_BY_PAGES != 0) {
             return;
         }
@@ -139,7 +172,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     fn begin_here(&self, change: &Change<'_>, slot: usize, part: Part) -> Option<Run> {
-        if self.is_huge() && !change.is(flag::FILLED | flag::TABLE | flag::HUGE) {
+        if self.is_huge_at(slot) && !change.is(flag::FILLED | flag::TABLE | flag::HUGE) {
             let inside = self.inside(slot);
             let is_hole = self.is_hole(slot, inside);
             match self.move_frame_in(self.slot_span(slot).start, if is_hole { Need::Zero } else { Need::Any }) {
@@ -187,9 +220,23 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Whether its pages come by huge pages, where these are to be had.
     pub fn is_huge(&self) -> bool {
         match self.knobs.get(Knob::ThpPagecache) {
+            _ if !HAS_HUGE => false,
             ALWAYS => self.length() > 0,
             ADVISE => self.length() >= LEAST_HUGE && self.backing.is_huge(),
             _ => false,
+        }
+    }
+
+    /// The same of one slot: what was advised for it counts first.
+    pub(super) fn is_huge_at(&self, slot: usize) -> bool {
+        if !HAS_HUGE {
+            return false;
+        }
+        let advice = self.index.state(slot) & (flag::BY_HUGE | flag::BY_SMALL);
+        match (advice, self.knobs.get(Knob::ThpPagecache)) {
+            (flag::BY_SMALL, _) => false,
+            (flag::BY_HUGE, ALWAYS | ADVISE) => true,
+            _ => self.is_huge(),
         }
     }
 

@@ -42,8 +42,14 @@ pub mod flag {
     /// A mapping has it, or had it since its memory came: the kernel may have references to that for the program (bytes
     /// in a pipe).
     pub const MAPPED: usize = 1 << 8;
+    /// Its pages are to be huge, by advice.
+    pub const BY_HUGE: usize = 1 << 9;
+    /// Its pages are to be small, by advice.
+    pub const BY_SMALL: usize = 1 << 10;
+    /// A fault is to bring what comes behind it, too, by advice.
+    pub const AHEAD: usize = 1 << 11;
     /// One thread that uses it.
-    pub const PIN: usize = 1 << 9;
+    pub const PIN: usize = 1 << 12;
 }
 
 /// Pages of one slot that follow each other.
@@ -216,6 +222,12 @@ impl Index {
     /// How many pages of a slot have it.
     pub fn count(&self, entry: Entry, slot: usize) -> usize {
         self.of(entry, slot).iter().map(|word| word.load(Relaxed).count_ones() as usize).sum()
+    }
+
+    /// How many pages of a part are not in memory.
+    pub fn missing(&self, slot: usize, part: Part) -> usize {
+        let words = self.of(Entry::Present, slot);
+        part.masks().map(|(word, mask)| (mask & !words[word].load(Acquire)).count_ones() as usize).sum()
     }
 
     /// Has all pages with one entry have another one instead.

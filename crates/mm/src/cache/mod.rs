@@ -15,7 +15,9 @@
 //! | [`evict`] | pages go |
 //! | `collapse` | small pages become a huge page |
 //! | `settle` | which pages a device may be writing to |
+//! | `advise` | what a program says beforehand |
 //! | `share` | what its memory counts as |
+//! | [`group`] | the hard budget of several files |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
 //! | `staged`, `staging` | how they come while the program may touch them |
@@ -31,11 +33,13 @@
 //! Memory that no mapping holds can go back on request. The owner counts it as kept ([`Store::cached`]), as far as it
 //! is in use: a slot of small pages counts by the page.
 
+mod advise;
 pub mod backing;
 mod collapse;
 pub mod evict;
 mod fill;
 pub mod flush;
+pub mod group;
 pub mod index;
 pub mod prefetch;
 mod recent;
@@ -58,6 +62,7 @@ use faultless_page::stats::{Block, Counter};
 
 use crate::cache::backing::Backing;
 use crate::cache::flush::Ages;
+use crate::cache::group::Size;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
 use crate::cache::share::{Account, Share};
 use crate::cache::staging::Staging;
@@ -94,6 +99,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     index: Index,
     /// Mappings that hold a slot; changed with the slot's lock.
     holds: Words,
+    /// In a group: pages that were promised to these mappings; changed with the slot's lock.
+    promised: Option<Words>,
     store: &'static dyn Store,
     counters: &'static Block,
     knobs: &'static Values,
@@ -125,6 +132,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let index = Index::new(slots)?;
         let index = if let Some(gauges) = gauges { index.counted(gauges) } else { index };
         let holds = Words::new(slots).ok_or(Errno::ENOMEM)?;
+        let promised = match backing.group() {
+            Some(_) => Some(Words::new(slots).ok_or(Errno::ENOMEM)?),
+            None => None,
+        };
         let ages = Ages::new(slots)?;
         let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
         // No more than the file has: a program may lock all of its memory.
@@ -138,6 +149,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             span,
             index,
             holds,
+            promised,
             store,
             counters,
             knobs,
@@ -184,12 +196,22 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// The slots of a range of bytes, each with its part of the range and the pages around that.
     fn parts(&self, offset: usize, bytes: usize) -> impl Iterator<Item = (usize, Span, Part)> + use<M, B> {
+        self.parts_by(offset, bytes, SLOT)
+    }
+
+    /// The same, no more than `most` bytes at a time.
+    fn parts_by(
+        &self,
+        offset: usize,
+        bytes: usize,
+        most: usize,
+    ) -> impl Iterator<Item = (usize, Span, Part)> + use<M, B> {
         let start = self.span.start;
         let (mut at, end) = (offset, offset + bytes);
         core::iter::from_fn(move || {
             (at < end).then(|| {
                 let (slot, first) = (at / SLOT, at % SLOT);
-                let n = (end - at).min(SLOT - first);
+                let n = (end - at).min(SLOT - first).min(most);
                 let part = Part { first: first / PAGE, count: (first + n).div_ceil(PAGE) - first / PAGE };
                 let bytes = Span::new(start + at, n);
                 at += n;
@@ -236,12 +258,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         mut f: impl FnMut(Span),
     ) -> Result<usize, Errno> {
         let mut done = 0;
-        for (slot, bytes, part) in self.parts(offset, bytes) {
-            let _pin = self.pin(slot);
+        for (slot, bytes, part) in self.parts_by(offset, bytes, self.step()) {
             let new = part.from(zeroes.saturating_sub(slot * SLOT) / PAGE);
-            if let Err(error) = self.bring_for(slot, how, || self.bring_new(slot, part, new)) {
-                return if done > 0 { Ok(done) } else { Err(error) };
-            }
+            let brought = self.pin_with_room(slot, part, Size::Any, |room| {
+                self.bring_for(slot, how, || self.bring_new(slot, part, new, room))
+            });
+            let _pin = match brought {
+                Ok(pin) => pin,
+                Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
+            };
             f(bytes);
             if how == Use::Write {
                 // Afterwards: who writes it back meanwhile takes the entry away before it reads the bytes.
@@ -256,19 +281,26 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn bring_for(&self, slot: usize, how: Use, bring: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let is_empty = self.index.state(slot) & flag::FILLED == 0;
         bring()?;
-        if how == Use::Write && is_empty && self.is_huge() {
+        if how == Use::Write && is_empty && self.is_huge_at(slot) {
             let is_huge = self.index.state(slot) & flag::HUGE != 0;
             self.counters.add(if is_huge { Counter::FileWriteAlloc } else { Counter::FileWriteFailed }, 1);
         }
         Ok(())
     }
 
-    /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`].
+    /// Brings a range of bytes inside the file, and keeps it in memory until [`Cache::release`]. ENOMEM: that would be
+    /// more than the budget of its group.
     pub fn hold(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         for (slot, ..) in self.parts(offset, bytes) {
             self.collapse(slot);
             self.pin(slot).keep();
             let change = self.change(slot);
+            if !self.promise(slot) {
+                drop(change);
+                Pin::unpin(&self.index, slot);
+                self.release(offset, (slot * SLOT).saturating_sub(offset));
+                return Err(Errno::ENOMEM);
+            }
             let before = self.share(slot);
             self.holds[slot].fetch_add(1, Relaxed);
             change.set(flag::MAPPED);
@@ -277,7 +309,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         self.bring_many(&mut self.parts(offset, bytes), usize::MAX);
         // What other threads were about to bring, and what could not be read.
-        let brought = self.parts(offset, bytes).try_for_each(|(slot, _, part)| self.bring(slot, part));
+        let brought = self.parts(offset, bytes).try_for_each(|(slot, _, part)| self.bring(slot, part).map(drop));
         brought.inspect_err(|_| self.release(offset, bytes))
     }
 
@@ -286,7 +318,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         for (slot, ..) in self.parts(offset, bytes) {
             let change = self.change(slot);
             let before = self.share(slot);
-            self.holds[slot].fetch_sub(1, Relaxed);
+            if self.holds[slot].fetch_sub(1, Relaxed) == 1 {
+                self.end_promise(slot);
+            }
             self.count(before, self.share(slot));
             drop(change);
             Pin::unpin(&self.index, slot);
@@ -325,10 +359,11 @@ impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
         self.evict(self.index.slots(), evict::To::Store);
         // What is dirty still is lost: the caller has written back what could be written.
         let left = self.account.lock().share();
-        self.count(left, Share::default());
+        self.tell(left, Share::default());
         self.memory.release(self.span);
         if let Some(staging) = self.staging.get() {
             self.memory.release(staging.span());
         }
+        self.charge(left, Share::default());
     }
 }

@@ -14,8 +14,10 @@ use crate::cache::Cache;
 use crate::cache::backing::{Backing, Reads, Request};
 use crate::cache::evict::To;
 use crate::cache::fill::Run;
+use crate::cache::group::{Room, Size};
 use crate::cache::index::{Change, Entry, Part, Pin, flag};
 use crate::cache::share::Share;
+use crate::cache::staging::PLACE_PAGES;
 
 /// Reads that are under way at most.
 const DEPTH: usize = 32;
@@ -32,6 +34,9 @@ struct Changing<'a> {
     coming: usize,
     /// Its pages that the owner of all frames was told of.
     counted: Share,
+    /// What it had at first, and room for what is to come.
+    before: Share,
+    room: Option<Room<'a>>,
 }
 
 impl Changing<'_> {
@@ -86,7 +91,8 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
         let change = self.cache.index.try_change(slot)?;
         let pin = self.cache.pin(slot);
         let counted = self.cache.share(slot);
-        self.changing[free] = Some(Changing { slot, change, _pin: pin, reads: 0, coming: 0, counted });
+        let (reads, coming, before, room) = (0, 0, counted, None);
+        self.changing[free] = Some(Changing { slot, change, _pin: pin, reads, coming, counted, before, room });
         Some(free)
     }
 
@@ -95,12 +101,47 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
         let Some(changing) = &mut self.changing[at] else { return };
         let is_held = self.cache.holds[changing.slot].load(Relaxed) > 0;
         let now = self.cache.share(changing.slot).coming(changing.coming, is_held);
-        self.cache.count(changing.counted, now);
+        self.cache.tell(changing.counted, now);
         self.came += now.free.saturating_sub(changing.counted.free);
         changing.counted = now;
         if changing.reads == 0 {
+            if let Some(mut room) = changing.room.take() {
+                room.settle(changing.before, now);
+                self.cache.keep_promise(changing.slot, now);
+            }
             self.changing[at] = None;
         }
+    }
+
+    /// What of a part comes by the next read at most, where each of them takes room: a watched slot comes by places.
+    fn first(&self, slot: usize, part: Part) -> Part {
+        if self.cache.backing.group().is_none() || self.cache.index.state(slot) & flag::WATCHED == 0 {
+            return part;
+        }
+        Part { count: part.count.min(PLACE_PAGES), ..part }
+    }
+
+    /// Locks a slot of which `first` is to come, and takes room in its group for that; `None`: it is left to who brings
+    /// it alone, or `part` comes later where that is `rest`.
+    fn lock_with_room(&mut self, slot: usize, part: Part, first: Part) -> Option<usize> {
+        let cache = self.cache;
+        let Some(mut room) = cache.try_room(cache.need(slot, first, Size::Any)) else {
+            if !self.is_idle() {
+                self.rest = Some((slot, part));
+            }
+            return None;
+        };
+        let at = self.lock(slot)?;
+        let changing = self.changing[at].as_mut()?;
+        if !cache.fits(&changing.change, slot, first, &mut room) {
+            self.settle(at);
+            return None;
+        }
+        match &mut changing.room {
+            Some(other) => other.add(room),
+            none => *none = Some(room),
+        }
+        Some(at)
     }
 
     /// Whether the memory of one more slot may come. It does not wait while reads are under way.
@@ -157,9 +198,17 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
                 self.rest = Some((slot, part));
                 return None;
             }
-            let Some(at) = self.lock(slot) else { continue };
+            let first = self.first(slot, part);
+            let end = part.first + part.count;
+            let behind = |next: usize| (next < end).then(|| (slot, Part { first: next, count: end - next }));
+            let Some(at) = self.lock_with_room(slot, part, first) else {
+                if self.rest.is_some() {
+                    return None;
+                }
+                continue;
+            };
             let changing = self.changing[at].as_mut()?;
-            let begun = self.cache.begin(&changing.change, slot, part);
+            let begun = self.cache.begin(&changing.change, slot, first);
             if let Ok(Some(run)) = begun {
                 changing.reads += 1;
                 changing.coming += changing.small(run);
@@ -176,10 +225,12 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
                     return None;
                 }
                 // What could not be had is tried again alone.
-                Ok(None) | Err(_) => continue,
+                Ok(None) | Err(_) => {
+                    self.rest = behind(first.first + first.count);
+                    continue;
+                }
             };
-            let (end, next) = (part.first + part.count, run.part.first + run.part.count);
-            self.rest = (next < end).then(|| (slot, Part { first: next, count: end - next }));
+            self.rest = behind(run.part.first + run.part.count);
             self.bytes += run.to.bytes();
             self.flights[tag] = Some(Flight { slot, run });
             return Some(Request { offset: run.offset, to: run.to, tag });
@@ -234,7 +285,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Bytes of this file that may be in memory without a mapping: what there are, and the room for others.
     pub fn capacity(&self) -> usize {
-        (self.account.lock().slots + self.store.room() + self.store.idle()).max(1) * SLOT
+        let most = (self.account.lock().slots + self.store.room() + self.store.idle()).max(1) * SLOT;
+        self.backing.group().map_or(most, |group| most.min(group.budget().free_bytes()).max(PAGE))
     }
 
     /// Brings ranges of bytes inside the file, in their order, many parts at a time. How many bytes of them are there:
@@ -249,8 +301,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
             seen += bytes.bytes();
             if !self.index.has(Entry::Present, slot, part) {
-                let _pin = self.pin(slot);
-                result = self.bring(slot, part).and(result);
+                result = self.bring(slot, part).map(drop).and(result);
             }
         }
         result

@@ -25,6 +25,11 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// All of its memory.
+    pub(super) fn pages(self) -> usize {
+        self.free.wrapping_add(self.held)
+    }
+
     fn with(self, other: Self, f: impl Fn(usize, usize) -> usize) -> Self {
         Self {
             free: f(self.free, other.free),
@@ -97,6 +102,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Pages of some slot counted as `before`, and count as `after`.
     pub(super) fn count(&self, before: Share, after: Share) {
+        self.tell(before, after);
+        self.charge(before, after);
+    }
+
+    /// The same, but for the budget of a group.
+    pub(super) fn tell(&self, before: Share, after: Share) {
         if before == after {
             return;
         }

@@ -25,7 +25,7 @@ const MOST_AGAIN: u32 = 1000;
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// As [`Cache::begin`]. EAGAIN: there is no place to read into, which passes.
     pub(super) fn begin_staged(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Option<Run>, Errno> {
-        if self.is_huge()
+        if self.is_huge_at(slot)
             && !change.is(flag::FILLED | flag::TABLE)
             && let Some(run) = self.begin_frame(change, slot)
         {
@@ -104,6 +104,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.store.give(at, if is_kept { Kind::Dirty } else { Kind::Unbacked });
     }
 
+    /// Gives a place back that was read into. In a group it keeps no memory.
+    fn return_place(&self, at: usize) {
+        let Some(staging) = self.staging.get() else { return };
+        if self.backing.group().is_some() {
+            let _ = self.memory.discard(Span::new(at, PLACE_PAGES * PAGE));
+        }
+        staging.give(at);
+    }
+
     /// Moves a frame to a slot of which nothing is there; whether it did. Then its place is the owner's.
     fn move_to_watched(&self, slot: usize, frame: usize) -> bool {
         let to = self.slot_span(slot);
@@ -146,7 +155,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             .and_then(|()| self.put(change, slot, run.part, install));
         match run.stage {
             Stage::Frame => self.return_frame(run.to.start),
-            _ => self.staging.get().into_iter().for_each(|staging| staging.give(run.to.start)),
+            _ => self.return_place(run.to.start),
         }
         put
     }

@@ -16,6 +16,7 @@ use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_page::stats::Counter;
 
 use crate::cache::backing::Backing;
+use crate::cache::group::{Room, Size};
 use crate::cache::index::{Change, Entry, Part, flag};
 use crate::cache::staging::{PLACE_PAGES, Staging};
 use crate::cache::{Cache, Use};
@@ -115,19 +116,23 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return Err(Errno::EFAULT);
         }
         let (slot, part) = (offset / SLOT, Part { first: offset % SLOT / PAGE, count: 1 });
-        let _pin = self.pin(slot);
-        if self.index.has(Entry::Present, slot, part) {
-            self.forget_dropped(slot, part);
-        }
         self.counters.add(Counter::FileFault, 1);
-        self.bring_for(slot, how, || match self.staging.get().map(Staging::recent) {
-            Some(recent) if recent.is_again(offset / PAGE, hint) => {
-                // Before it comes: it is not to go at once.
-                recent.note_needed(slot, self.store.now_ms());
-                self.bring_beside(slot, part, Part::NONE)
+        let again = self.staging.get().map(Staging::recent).filter(|recent| recent.is_again(offset / PAGE, hint));
+        if let Some(recent) = again {
+            // Before it comes: it is not to go at once.
+            recent.note_needed(slot, self.store.now_ms());
+        }
+        let size = if again.is_some() { Size::Small } else { Size::Any };
+        let bring = |room: &mut Room<'_>| {
+            if self.index.has(Entry::Present, slot, part) {
+                self.forget_dropped(slot, part);
             }
-            _ => self.bring(slot, part),
-        })
+            self.bring_for(slot, how, || match again {
+                Some(_) => self.bring_beside(slot, part, Part::NONE, room),
+                None => self.bring_new(slot, part, Part::NONE, room),
+            })
+        };
+        self.pin_with_room(slot, part, size, bring).map(drop)
     }
 
     /// The program may have dropped a page by a call of its own, with what was written there.
