@@ -111,10 +111,10 @@ impl Served for Shared {
         self.memory.shut();
     }
     fn has_left_windows(&self) -> bool {
-        self.memory.has_left_windows()
+        self.memory.has_left_windows() || self.memory.wants_room()
     }
     fn look_back(&self) -> bool {
-        self.memory.look_back()
+        self.memory.look_back() || self.memory.keep_room()
     }
     fn fill_elsewhere(&self, files: &Files, buffer: &mut Buffer, request: Request) {
         remote_fill::serve(self, files, buffer, request);
