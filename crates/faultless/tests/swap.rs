@@ -47,7 +47,7 @@ fn resident(region: &Region) -> usize {
 
 /// One thread's random operations on a part of it, beside the same on plain memory.
 fn work(region: &Region, own: Range<usize>, plain: &mut [u8], rng: &mut Rng) {
-    for _ in 0..250 {
+    for _ in 0..120 {
         let at = rng.below(own.len());
         let most = rng.of(&[1, 100, 3 * PAGE, SLOT]);
         let n = 1 + rng.below((own.len() - at).min(most));

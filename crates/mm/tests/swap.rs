@@ -15,7 +15,7 @@ use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::{Advice, Refused};
 use faultless_mm::region::{Plan, Region};
-use faultless_page::knobs::Values;
+use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::Counter;
 use proptest::prelude::*;
 
@@ -179,6 +179,14 @@ fn the_background_keeps_the_room_between_the_marks() {
     assert!(region.pages_in_memory() <= BUDGET * 96 / 100 && !region.wants_room());
     assert_eq!(region.counted(Counter::SwapDirect), 0);
     (0..page).for_each(|page| assert_eq!(read(&region, page), 1));
+    // Other marks.
+    region.set(Knob::SwapLow, 0);
+    assert!(!region.wants_room());
+    region.set(Knob::SwapLow, 40);
+    region.set(Knob::SwapHigh, 50);
+    assert!(region.wants_room());
+    while region.keep_room() {}
+    assert!(region.pages_in_memory() <= BUDGET / 2, "{} pages", region.pages_in_memory());
 }
 
 #[test]

@@ -30,9 +30,10 @@ const BUDGET: u64 = 16 << 20;
 /// A worker, and its name.
 type Worker = (&'static str, fn(&Pace) -> usize);
 
-const WORKERS: [Worker; 7] = [
+const WORKERS: [Worker; 8] = [
     ("snapshots", snapshots::work),
     ("regions", regions::work),
+    ("swapped", regions::work_above_a_budget),
     ("forks", regions::fork),
     ("blocks", blocks::work),
     ("files", files::work),
