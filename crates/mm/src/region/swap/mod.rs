@@ -33,7 +33,7 @@ pub(crate) struct Swap {
     budget: usize,
     /// Pages aside.
     kept: AtomicUsize,
-    /// The two hands: numbers of pieces, which grow.
+    /// The two hands: addresses of pieces.
     takes: AtomicUsize,
     writes: AtomicUsize,
     /// Pages that ever went out.

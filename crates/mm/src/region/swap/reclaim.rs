@@ -1,6 +1,6 @@
 //! Pages go.
 
-use faultless_base::sync::atomic::Ordering;
+use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, Span};
 use faultless_page::knobs::Knob;
@@ -65,24 +65,24 @@ impl<M: Mmu> Region<M> {
             return 0;
         }
         let pieces = self.span.bytes() / (PIECE * PAGE);
-        let piece = |hand: usize| Span::new(self.span.start + hand % pieces * PIECE * PAGE, PIECE * PAGE);
         let (mut gone, mut in_vain) = (0, 0);
         // A page goes by both hands: once around each.
         let mut may_take = pieces;
         while gone < most && in_vain < pieces {
             let aside = (swap.budget / ASIDE_PART).max(2 * PIECE).max(most);
             if may_take > 0 && swap.kept.load(Ordering::Relaxed) < aside {
-                may_take -= 1;
-                self.take_aside(swap, piece(swap.takes.fetch_add(1, Ordering::Relaxed)));
+                let (piece, passed) = self.next_piece(&swap.takes);
+                may_take = may_take.saturating_sub(passed);
+                swap.takes.store(piece.end, Ordering::Relaxed);
+                self.take_aside(swap, piece);
                 continue;
             }
-            let hand = swap.writes.load(Ordering::Relaxed);
-            match self.write_out(swap, piece(hand)) {
+            let (piece, passed) = self.next_piece(&swap.writes);
+            match self.write_out(swap, piece) {
                 Step::Gone(pages) => (gone, in_vain) = (gone + pages, 0),
                 Step::Nothing => {
-                    in_vain += 1;
-                    // Unless another thread has moved it.
-                    let _ = swap.writes.compare_exchange(hand, hand + 1, Ordering::Relaxed, Ordering::Relaxed);
+                    in_vain += passed;
+                    swap.writes.store(piece.end, Ordering::Relaxed);
                 }
                 Step::Failed => {
                     swap.rests.store(REST, Ordering::Relaxed);
@@ -91,6 +91,18 @@ impl<M: Mmu> Region<M> {
             }
         }
         gone
+    }
+
+    /// The next piece from a hand on in which something is mapped, and how many pieces the hand passes by that.
+    fn next_piece(&self, hand: &AtomicUsize) -> (Span, usize) {
+        let bytes = PIECE * PAGE;
+        let at =
+            Some(hand.load(Ordering::Relaxed)).filter(|at| self.span.contains(*at)).unwrap_or(self.span.start);
+        let from = |at: usize| Some(self.areas.first(Span { start: at, ..self.span })?.span.start.max(at));
+        let behind = from(at);
+        let next = behind.or_else(|| from(self.span.start)).unwrap_or(self.span.start) / bytes * bytes;
+        let passed = if behind.is_some() { next - at } else { self.span.end - at + next - self.span.start };
+        (Span::new(next, bytes), passed / bytes + 1)
     }
 
     /// Calls `f` for each part of a piece that may be written to, with its entry, as long as it is true.
