@@ -78,9 +78,8 @@ struct State {
 /// events : bool
 ///     Whether the kernel tells the region what the program does to its memory by other calls. It takes root.
 /// swap : int, optional
-///     Bytes that are in memory at most, 4 MiB or more: pages above go to a file without a name in the directory for temporary files
-///     (``TMPDIR``), and come back when they are touched. Arrays with the same options share it. It takes ``"thread"``, and system
-///     calls that work with it.
+///     Bytes that are in memory at most: 4 MiB or more. Other pages go to a file, and come back when they are touched. The file has no
+///     name, and is in ``TMPDIR``. Arrays with the same options share these bytes. It takes ``"thread"``, with system calls that work.
 ///
 /// Raises
 /// ------

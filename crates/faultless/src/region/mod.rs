@@ -271,8 +271,8 @@ impl Region {
         }
     }
 
-    /// Of a region with a store, an estimate of what it would need in memory to find there what it uses: the budget, and
-    /// what had gone until pages came back that had gone. 0: it has no store.
+    /// Of a region with a store, an estimate of the memory in which it would find what it uses. That is the budget, and
+    /// what had gone meanwhile when a page came back. 0: it has no store.
     pub fn working_set(&self) -> usize {
         self.shared.memory.working_set()
     }

@@ -19,7 +19,7 @@ pub trait SwapStore: Send + Sync {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32>;
     /// Reads into all of `buffer` what was last kept there. An error number is a SIGBUS for threads that need the page.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32>;
-    /// What is there is not needed any more.
+    /// The bytes there are not needed any more.
     fn forget(&self, _offset: u64, _bytes: u64) {}
 }
 

@@ -91,8 +91,8 @@ impl<M: Mmu> Region<M> {
         self.swap.is_some()
     }
 
-    /// Bytes that the program would need in memory to find there what it uses: the budget, and what pages that came back
-    /// lately had seen go meanwhile. 0: it has no budget.
+    /// Bytes of memory in which the program would find what it uses: an estimate. That is the budget, and what had gone
+    /// meanwhile when pages came back lately. 0: it has no budget.
     pub fn working_set(&self) -> usize {
         let Some(swap) = &self.swap else { return 0 };
         let pages = swap.budget + swap.distance.load(Ordering::Relaxed) / 16;

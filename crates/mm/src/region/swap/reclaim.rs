@@ -19,7 +19,7 @@ const REST: usize = 64;
 
 /// How the second hand's step ended.
 enum Step {
-    /// So many pages are gone. There may be more in this piece.
+    /// This many pages are gone. There may be more in this piece.
     Gone(usize),
     /// There is none in this piece, or another thread has it.
     Nothing,
@@ -148,7 +148,7 @@ impl<M: Mmu> Region<M> {
             let moved = Span::new(at, self.mmu.take_out(rest, swap.aside(rest).start));
             swap.table.put(moved, Place::Aside);
             taken += moved.bytes() / PAGE;
-            // The one that did not move stays.
+            // A page that did not move stays.
             at = moved.end + PAGE;
         }
         taken
