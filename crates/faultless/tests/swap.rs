@@ -16,8 +16,10 @@ const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
 const BUDGET: usize = 4 << 20;
 const LENGTH: usize = 4 * BUDGET;
-/// What two threads may have beyond the budget at a time.
-const BEYOND: usize = 2 * SLOT;
+/// The largest window of a fault.
+const WINDOW: usize = 256 << 10;
+/// What may be beyond the budget at a time: two threads that populate, and four handlers.
+const BEYOND: usize = 2 * SLOT + 4 * WINDOW;
 
 /// A region with a store, where the machine allows one.
 fn build(builder: Builder) -> Option<Region> {
@@ -99,7 +101,9 @@ fn bytes_come_back_as_they_were() {
     let directory = tempfile::tempdir().unwrap();
     for handlers in [1, 2] {
         let swap = Swap::new(BUDGET).directory(directory.path());
-        let Some(region) = build(Region::builder(LENGTH).handlers(handlers).swap(swap)) else { return };
+        let Some(region) = build(Region::builder(LENGTH).most_window(WINDOW).handlers(handlers).swap(swap)) else {
+            return;
+        };
         work_in_two_threads(&region, handlers as u64);
         let count = |counter| region.own_count(counter).unwrap();
         assert!(count(Counter::SwapOut) > 0 && count(Counter::SwapIn) > 0);

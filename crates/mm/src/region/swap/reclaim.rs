@@ -128,16 +128,18 @@ impl<M: Mmu> Region<M> {
 
     /// The first hand: the pages of a piece go aside.
     fn take_aside(&self, swap: &Swap, piece: Span) {
-        let mut taken = 0;
         self.each_writable(piece, |part| {
             for (_, home) in swap.table.runs(part).filter(|(kind, _)| *kind == Kind::Home) {
-                self.each_there(home, |there| taken += self.take_run(swap, there));
+                self.each_there(home, |there| {
+                    let taken = self.take_run(swap, there);
+                    // Before another thread can let them go further.
+                    swap.keep_more(taken);
+                    self.count_less(taken);
+                    self.count(Counter::SwapAside, taken * PAGE, 0);
+                });
             }
             true
         });
-        swap.keep_more(taken);
-        self.count_less(taken);
-        self.count(Counter::SwapAside, taken * PAGE, 0);
     }
 
     /// Pages that are there go aside, but for those that a device uses; how many.
