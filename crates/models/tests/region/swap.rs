@@ -11,7 +11,7 @@ use faultless_models::check_runs;
 use super::{ATTRIBUTES, Memory, access, assert_counted, chance, memory, part, region_of};
 
 /// Runs of each model.
-const RUNS: usize = 100;
+const RUNS: usize = 50;
 /// Pages in memory.
 const BUDGET: usize = 6;
 /// Pages that two threads write to.
