@@ -39,7 +39,7 @@ fn heap(_py: Python<'_>, options: Options) -> &'static Heap {
 /// ----------
 /// length : int
 ///     In bytes, at least 1.
-/// delivery, window, huge_pages, handlers, budget, zeroed, events
+/// delivery, window, huge_pages, handlers, budget, zeroed, events, swap
 ///     As for `Region`.
 ///
 /// Raises
@@ -68,7 +68,7 @@ pub struct Block {
 impl Block {
     #[new]
     #[pyo3(signature = (length, **options),
-           text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
+           text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False, swap=None)")]
     fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let (options, user) = Options::begin(py, ["Block()", "a block"], length, options)?;
         let heap = heap(py, options);
@@ -160,7 +160,7 @@ impl Block {
 /// Whether options of a function make sense, for an array that may not need them.
 #[pyfunction]
 #[pyo3(name = "_check_options", signature = (who, /, **options),
-       text_signature = "(who, /, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False)")]
+       text_signature = "(who, /, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, events=False, swap=None)")]
 pub fn check_options(who: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
     match options.map(|options| options.contains("zeroed")).transpose()? {
         Some(true) => {

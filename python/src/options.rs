@@ -1,6 +1,6 @@
 //! The choices that a region is made with.
 
-use faultless::region::{Builder, Delivery, Region, is_granted};
+use faultless::region::{Builder, Delivery, Region, Swap, is_granted};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -31,6 +31,7 @@ pub struct Options {
     pub budget: Option<usize>,
     pub zeroed: bool,
     pub events: bool,
+    pub swap: Option<usize>,
 }
 
 impl Default for Options {
@@ -43,6 +44,7 @@ impl Default for Options {
             budget: None,
             zeroed: true,
             events: false,
+            swap: None,
         }
     }
 }
@@ -101,6 +103,7 @@ impl Options {
             "budget" => self.budget = value.extract::<Option<Size>>()?.map(|budget| budget.0),
             "zeroed" => self.zeroed = value.extract()?,
             "events" => self.events = value.extract()?,
+            "swap" => self.swap = value.extract::<Option<Size>>()?.map(|swap| swap.0),
             _ => return Ok(false),
         }
         Ok(true)
@@ -119,6 +122,7 @@ impl Options {
             .zeroed(self.zeroed)
             .events(self.events);
         let builder = self.window.iter().fold(builder, |builder, (first, most)| builder.windows(*first, *most));
+        let builder = self.swap.into_iter().fold(builder, |builder, budget| builder.swap(Swap::new(budget)));
         self.budget.into_iter().fold(builder, Builder::budget)
     }
 

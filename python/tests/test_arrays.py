@@ -103,7 +103,7 @@ def test_mistakes_are_numpys(arguments, named):
 
 
 def test_options_are_looked_at_for_small_arrays_too():
-    for wrong in {"delivery": "pigeon"}, {"handlers": 0}, {"window": (8192, 4096)}, {"window": (0, 0)}, {"budget": -1}:
+    for wrong in {"delivery": "pigeon"}, {"handlers": 0}, {"window": (8192, 4096)}, {"window": (0, 0)}, {"budget": -1}, {"swap": 1 << 20}:
         for size in 3, LARGE:
             for make in faultless.zeros, faultless.empty, faultless.ones:
                 with pytest.raises(ValueError):
@@ -294,3 +294,13 @@ def test_errors_name_the_function():
         for made in given, [np.zeros(LARGE) if name.endswith("like") else LARGE] + given[1:]:
             with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'x'$"):
                 getattr(faultless, name)(*made, x=1)
+
+
+def test_an_array_that_is_larger_than_its_memory():
+    try:
+        array = faultless.zeros((16 << 20) // 8, swap=4 << 20)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    array[:] = np.arange(len(array))
+    assert np.array_equal(array, np.arange(len(array)))
+    assert array[::512].sum() == np.arange(0, len(array), 512).sum()

@@ -92,7 +92,8 @@ enum faultless_error {
     FAULTLESS_E_NO_SNAPSHOTS = 29, /* not all writes to the region can be noticed: see faultless_snapshot_take */
     FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30, /* 1024 of a region at a time */
     FAULTLESS_E_TARGET = 31,    /* a device node, a FIFO or a socket has the name of the file to save to */
-    FAULTLESS_E_CANCELLED = 32  /* the background work was cancelled before it was done */
+    FAULTLESS_E_CANCELLED = 32, /* the background work was cancelled before it was done */
+    FAULTLESS_E_NO_SWAP = 33    /* swap_budget takes FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -116,6 +117,8 @@ typedef struct faultless_options {
     void *context;         /* what `read` is given; the caller's, for as long as the region lives */
     uint32_t unzeroed;     /* whether missing pages may have old bytes of this process's: for who writes before it reads */
     uint32_t events;       /* whether the kernel tells the region of fork, mremap, munmap and madvise, which wait for that */
+    size_t swap_budget;    /* bytes in memory, 4 MiB or more: pages above it go to a file; 0: all stay. See _E_NO_SWAP */
+    const char *swap_directory; /* where that file is, which has no name; NULL: TMPDIR, or /tmp */
 } faultless_options;
 
 /* What options begin with: faultless_options options = {FAULTLESS_OPTIONS, .delivery = FAULTLESS_THREAD};

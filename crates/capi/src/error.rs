@@ -32,6 +32,7 @@ const NO_SNAPSHOTS: c_int = 29;
 const TOO_MANY_SNAPSHOTS: c_int = 30;
 const TARGET: c_int = 31;
 const CANCELLED: c_int = 32;
+const NO_SWAP: c_int = 33;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -70,6 +71,7 @@ pub fn number(error: Error) -> c_int {
         Error::Ended => (ENDED, 0),
         Error::NoSnapshots(_) => (NO_SNAPSHOTS, 0),
         Error::TooManySnapshots => (TOO_MANY_SNAPSHOTS, 0),
+        Error::NoSwap(_) => (NO_SWAP, 0),
         Error::NoFile => (TARGET, 0),
         Error::Cancelled => (CANCELLED, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
@@ -144,6 +146,7 @@ fn text(error: c_int, errno: c_int) -> String {
         TOO_MANY_SNAPSHOTS => Error::TooManySnapshots.to_string(),
         TARGET => Error::NoFile.to_string(),
         CANCELLED => Error::Cancelled.to_string(),
+        NO_SWAP => "a region with a swap_budget needs FAULTLESS_THREAD, faults of the kernel's own, and neither `read` nor events; it can neither be moved nor have snapshots".into(),
         PART => "the part is not inside the file".into(),
         NO_FILE => "only regular files have a cache".into(),
         PARENTS => "the file was opened by the parent of this process: open it after the fork".into(),

@@ -1,9 +1,10 @@
 //! How a region is made, as C says it.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 
-use faultless::region::{Backing, Builder, Delivery};
+use faultless::region::{Backing, Builder, Delivery, Swap};
 
 use crate::error::{NEWER, SIZE};
 
@@ -28,6 +29,8 @@ pub struct Options {
     context: *mut c_void,
     unzeroed: u32,
     events: u32,
+    swap_budget: usize,
+    swap_directory: *const c_char,
 }
 
 struct Function {
@@ -102,6 +105,15 @@ impl Options {
         }
         if self.budget > 0 {
             builder = builder.budget(self.budget);
+        }
+        if self.swap_budget > 0 {
+            let mut swap = Swap::new(self.swap_budget);
+            if !self.swap_directory.is_null() {
+                // SAFETY: the program's promise: a string.
+                let path = unsafe { CStr::from_ptr(self.swap_directory) };
+                swap = swap.directory(OsStr::from_bytes(path.to_bytes()));
+            }
+            builder = builder.swap(swap);
         }
         if let Some(read) = self.read {
             builder = builder.backing(Function { read, context: self.context });

@@ -264,6 +264,22 @@ int main(void) {
         CHECK(faultless_release_reserved() > 0 || faultless_counter("region_unzeroed") == taken);
         faultless_region_free(region);
     }
+    faultless_options swapped = {FAULTLESS_OPTIONS, .swap_budget = 4 * MIB, .swap_directory = "/nowhere/at/all"};
+    int refused = faultless_region_new(16 * MIB, &swapped, &region);
+    CHECK(refused == -ENOENT || refused == FAULTLESS_E_NO_USERFAULTFD || refused == FAULTLESS_E_NO_SWAP || refused == FAULTLESS_E_VALGRIND);
+    swapped.swap_directory = NULL;
+    if (refused == -ENOENT && faultless_region_new(16 * MIB, &swapped, &region) == 0) {
+        unsigned char *bytes = faultless_region_data(region);
+        for (size_t at = 0; at < 16 * MIB; at += PAGE) bytes[at] = at / PAGE % 255 + 1;
+        for (size_t at = 0; at < 16 * MIB; at += PAGE) CHECK(bytes[at] == at / PAGE % 255 + 1);
+        CHECK(faultless_counter("swap_out") > 0 && faultless_counter("swap_in") > 0);
+        faultless_region_free(region);
+    }
+    swapped.delivery = FAULTLESS_KERNEL;
+    CHECK(faultless_region_new(16 * MIB, &swapped, &region) == FAULTLESS_E_NO_SWAP);
+    swapped.swap_budget = MIB;
+    CHECK(faultless_region_new(16 * MIB, &swapped, &region) == FAULTLESS_E_CHOICE);
+    CHECK(strstr(faultless_strerror(FAULTLESS_E_NO_SWAP), "swap_budget"));
 #ifndef WITHOUT_EVENTS
     options.events = 1;
     int made = faultless_region_new(MIB, &options, &region);

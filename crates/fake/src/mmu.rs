@@ -12,6 +12,7 @@ use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::Fake;
 
+mod aside;
 mod fork;
 mod operations;
 
@@ -93,6 +94,13 @@ struct State {
     zeroed_fills: usize,
     zeroed_frames: usize,
     no_huge: bool,
+    /// Pages of the memory aside that are there.
+    aside: BTreeSet<usize>,
+    /// What the store has, by the number of a page in the region.
+    store: BTreeMap<usize, u8>,
+    store_failures: VecDeque<Errno>,
+    /// Pages that do not move.
+    pinned: BTreeSet<usize>,
     /// The address space is locked for a fork, and this is what the child has so far.
     forking: Option<BTreeMap<usize, Page>>,
     /// Messages that were sent, and that were read.

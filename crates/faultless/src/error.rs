@@ -46,6 +46,8 @@ pub enum Error {
     Lost,
     /// No snapshot can be taken of the region: why.
     NoSnapshots(&'static str),
+    /// A region whose pages go to a store cannot be had like this: why.
+    NoSwap(&'static str),
     /// There are too many snapshots of the region at a time.
     TooManySnapshots,
     /// A device node, a FIFO or a socket has the name of the file to save to.
@@ -64,6 +66,9 @@ pub enum Error {
     Kernel(i32),
 }
 
+/// What a region with a store does not do.
+const NOT_WITH_SWAP: &str = "a region whose pages go to a store can neither be moved nor have snapshots, so far";
+
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -73,6 +78,7 @@ impl From<Refused> for Error {
             Refused::Full => Self::TooManyAreas,
             Refused::Rights => Self::Rights,
             Refused::NoMemory => Self::NoAddressSpace,
+            Refused::Swapped => Self::NoSwap(NOT_WITH_SWAP),
             Refused::TooManySnapshots => Self::TooManySnapshots,
             Refused::Kernel(error) => Self::Kernel(error.number()),
         }
@@ -111,7 +117,7 @@ impl fmt::Display for Error {
             Self::Valgrind => {
                 "valgrind lets one thread run at a time, so a handler thread would wait for ever: use another delivery mode"
             }
-            Self::Choice(what) | Self::NoSnapshots(what) => what,
+            Self::Choice(what) | Self::NoSnapshots(what) | Self::NoSwap(what) => what,
             Self::TooManySnapshots => "too many snapshots of a region at a time: drop some",
             Self::NoFile => "a device, a FIFO or a socket has this name, and a save would replace it: give another name",
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",

@@ -23,7 +23,7 @@ use crate::stats::Counter;
 pub const PLACES: usize = 64;
 /// Counters that are kept by region: these two, and all that stand between them in the table of counters.
 pub const OWN: &[Counter] = {
-    let (to_last, _) = Counter::ALL.split_at(Counter::SnapshotPassed as usize + 1);
+    let (to_last, _) = Counter::ALL.split_at(Counter::SwapCorrupt as usize + 1);
     to_last.split_at(Counter::RegionPgfault as usize).1
 };
 

@@ -292,6 +292,24 @@ counters! {
     SnapshotCopied, "snapshot_copied", Bytes;
     /// The part of `snapshot_copied` that went to an older snapshot when a newer one was dropped.
     SnapshotPassed, "snapshot_passed", Bytes;
+    /// Taken out of mapped regions that are above their budget. A fault brings it back without a read, while it is in memory.
+    SwapAside, "swap_aside", Bytes;
+    /// Brought back to mapped regions after that, with what was read for it.
+    SwapBack, "swap_back", Bytes;
+    /// Written to the stores of mapped regions, and not in memory any more.
+    SwapOut, "swap_out", Bytes ("pswpout");
+    /// Read from the stores of mapped regions.
+    SwapIn, "swap_in", Bytes ("pswpin");
+    /// Times that a fault of a mapped region had to let pages go first, because the background had not kept room.
+    SwapDirect, "swap_direct", Calls ("allocstall_normal");
+    /// Pages of mapped regions that were read from a store after they had gone.
+    SwapRefaults, "swap_refaults", Calls ("workingset_refault_anon");
+    /// What had gone after each of them, until it came back. With as much more memory it would have stayed.
+    SwapRefaultDistance, "swap_refault_distance", Bytes;
+    /// Reads and writes of stores that failed. Where a write fails, the pages stay in memory.
+    SwapErrors, "swap_errors", Calls;
+    /// Reads of stores that brought other bytes than were written: the pages are lost.
+    SwapCorrupt, "swap_corrupt", Calls;
     /// Huge pages that came for files, each with all that its 2 MiB have.
     FileAlloc, "file_alloc", Calls ("thp_file_alloc");
     /// Times that small pages came instead, because no huge page could be had.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use faultless_base::sync::RANGE_PLACES;
 use faultless_base::sync::per_cpu::places;
+use faultless_base::sys::aside::Aside;
 use faultless_base::sys::mmu::{Mmu, Rights, Source, Word};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::sys::user_mmu::SAMPLES;
@@ -149,6 +150,9 @@ impl<'a> SimMmu<'a> {
         i * size_of::<usize>() / self.costs.line
     }
 }
+
+/// Pages of the simulation stay where they are.
+impl Aside for SimMmu<'_> {}
 
 impl Mmu for SimMmu<'_> {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {

@@ -253,7 +253,7 @@ macro_rules! doc {
                 $parameters,
                 "\n    ",
                 $as,
-                "\ndelivery, window, huge_pages, handlers, budget, events\n    ",
+                "\ndelivery, window, huge_pages, handlers, budget, events, swap\n    ",
                 "How the memory of a large array is brought, as for `Region`. Arrays below 4 MiB do not need it.\n\n",
                 "Raises\n------\n",
                 $raises,

@@ -77,6 +77,9 @@ struct State {
 ///     Whether memory is zero at first. If not, it may have old bytes of this process.
 /// events : bool
 ///     Whether the kernel tells the region what the program does to its memory by other calls. It takes root.
+/// swap : int, optional
+///     Bytes that are in memory at most: 4 MiB or more. Other pages go to a file, and come back when they are touched. The file has no
+///     name, and is in ``TMPDIR``. Arrays with the same options share these bytes. It takes ``"thread"``, with system calls that work.
 ///
 /// Raises
 /// ------
@@ -116,7 +119,7 @@ impl Region {
 impl Region {
     #[new]
     #[pyo3(signature = (length, **options),
-           text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False)")]
+           text_signature = "(length, *, delivery='best', window=None, huge_pages=True, handlers=1, budget=None, zeroed=True, events=False, swap=None)")]
     fn new(py: Python<'_>, length: Size, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let (options, user) = Options::begin(py, ["Region()", "a region"], length, options)?;
         let memory = py.detach(|| options.apply(Memory::builder(length.0)).build()).map_err(failed)?;

@@ -3,6 +3,7 @@
 //! [`super::user_mmu::UserMmu`] is the kernel's, through userfaultfd; `faultless-fake` has one in ordinary memory,
 //! which checks every rule that the kernel would enforce and some that it would not.
 
+use super::aside::Aside;
 use super::uffd::Stopped;
 use crate::{Errno, Span};
 
@@ -58,7 +59,7 @@ pub enum Word {
 }
 
 /// Operations on the memory of one region. All spans are whole pages inside it, which makes them safe to call.
-pub trait Mmu {
+pub trait Mmu: Aside {
     /// Fills the missing pages of `to`, up to the first that is there (EEXIST). Threads that wait for them still
     /// wait.
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped>;

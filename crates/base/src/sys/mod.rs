@@ -9,6 +9,7 @@ use crate::zero::Engine;
 use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod area;
+pub mod aside;
 pub mod cgroup;
 mod cpus;
 pub mod descriptor;

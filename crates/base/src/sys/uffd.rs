@@ -64,6 +64,9 @@ pub const REGISTER_MISSING: u64 = 1;
 /// What a range is registered for: writes to protected pages.
 pub const REGISTER_WP: u64 = 1 << 1;
 
+/// Among the calls that work on a range: pages can move there.
+pub const MOVES: u64 = 1 << 5;
+
 /// Whether threads that wait for a page go on now, or at the next [`Uffd::wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {

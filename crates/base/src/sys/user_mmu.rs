@@ -2,6 +2,7 @@
 
 mod gone;
 mod relocate;
+mod swap;
 mod zeroes;
 
 use core::mem::ManuallyDrop;
@@ -16,6 +17,8 @@ use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, frames, moves, pagemap, policy, tables};
 use crate::sync::Lock;
 use crate::{Errno, PAGE, SLOT, Span};
+
+pub use swap::SwapStore;
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
@@ -45,7 +48,7 @@ impl Backing for () {
 }
 
 /// A reservation of addresses, its descriptors and its backing. The reservation ends with it.
-pub struct UserMmu<B: Backing> {
+pub struct UserMmu<B: Backing + SwapStore> {
     span: Span,
     /// Each has an equal part of the span; none: the kernel serves all faults.
     uffds: ManuallyDrop<[Option<Uffd>; STRIPES]>,
@@ -70,7 +73,7 @@ pub struct UserMmu<B: Backing> {
     backing: B,
 }
 
-impl<B: Backing> UserMmu<B> {
+impl<B: Backing + SwapStore> UserMmu<B> {
     /// Reserves `bytes`, whole slots, without access. Each descriptor is enabled and serves an equal part of them.
     pub fn new(bytes: usize, uffds: [Option<Uffd>; STRIPES], backing: B) -> Result<Self, Errno> {
         let count = uffds.iter().flatten().count().max(1);
@@ -238,7 +241,7 @@ impl<B: Backing> UserMmu<B> {
     }
 }
 
-impl<B: Backing> Drop for UserMmu<B> {
+impl<B: Backing + SwapStore> Drop for UserMmu<B> {
     fn drop(&mut self) {
         // First the memory: so no thread reads false zeroes while a descriptor is open.
         // SAFETY: this value's own, and no longer used.
@@ -262,7 +265,7 @@ impl<B: Backing> Drop for UserMmu<B> {
     }
 }
 
-impl<B: Backing> Mmu for UserMmu<B> {
+impl<B: Backing + SwapStore> Mmu for UserMmu<B> {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
         let Some(uffd) = self.uffd(to.start) else { return Err(Stopped { done: 0, error: Errno::ENOENT }) };
         let at = match from {
@@ -398,7 +401,7 @@ impl<B: Backing> Mmu for UserMmu<B> {
     fn fill(&self, offset: u64, buffer: Span) -> Result<(), Errno> {
         // SAFETY: memory of [`Mmu::reserve`], which is the caller's alone, and readable and writable.
         let bytes = unsafe { core::slice::from_raw_parts_mut(buffer.start as *mut u8, buffer.bytes()) };
-        self.backing.read(offset, bytes).map_err(Errno::new)
+        Backing::read(&self.backing, offset, bytes).map_err(Errno::new)
     }
 
     fn raises_faults(&self) -> bool {

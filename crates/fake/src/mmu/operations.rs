@@ -8,13 +8,13 @@ use super::{FakeMmu, Page, State, all_of, backing_byte, pages};
 
 impl State {
     /// A page goes.
-    fn lose(&mut self, page: usize) {
+    pub(super) fn lose(&mut self, page: usize) {
         self.pages.remove(&page);
         self.protected.remove(&page);
     }
 
     /// What is in a page of the region that may be read, or of reserved memory.
-    fn read(&self, page: usize, what: &str) -> Option<u8> {
+    pub(super) fn read(&self, page: usize, what: &str) -> Option<u8> {
         if let Some(bytes) = self.reserved.get(&(page * PAGE / SLOT)) {
             return Some(bytes.as_ref().map_or(0, |bytes| bytes[page % (SLOT / PAGE)]));
         }
@@ -22,7 +22,7 @@ impl State {
         self.pages.get(&page).map(|page| page.byte())
     }
 
-    fn write_reserved(&mut self, page: usize, byte: u8) {
+    pub(super) fn write_reserved(&mut self, page: usize, byte: u8) {
         let bytes = self.reserved.get_mut(&(page * PAGE / SLOT)).expect("memory that was not reserved");
         bytes.get_or_insert_with(|| vec![0; SLOT / PAGE])[page % (SLOT / PAGE)] = byte;
     }
@@ -218,6 +218,7 @@ impl Mmu for FakeMmu {
         let mut state = self.quietly();
         for slot in span.start / SLOT..span.end / SLOT {
             assert!(state.reserved.remove(&slot).is_some(), "released twice");
+            state.aside.retain(|page| page * PAGE / SLOT != slot);
         }
     }
 
@@ -285,7 +286,10 @@ impl Mmu for FakeMmu {
 
     fn drop_reserved(&self, span: Span) {
         let mut state = self.quietly();
-        pages(span).for_each(|page| state.write_reserved(page, 0));
+        for page in pages(span) {
+            state.aside.remove(&page);
+            state.write_reserved(page, 0);
+        }
     }
 
     fn relax(&self, _turn: u32) {

@@ -49,6 +49,8 @@ pub trait Served: Send + Sync {
     fn handlers_of_part(&self) -> usize {
         1
     }
+    /// Lets some pages go where that is due: for a handler that has served its messages.
+    fn keep_room(&self) {}
     /// Whether there is something for [`Served::look_back`].
     fn has_left_windows(&self) -> bool {
         false
@@ -90,7 +92,8 @@ impl Served for Shared {
         self.memory.backing().reads().for_each(|(since, offset)| f(since, offset));
     }
     fn is_backed(&self) -> bool {
-        self.memory.backing().is_some()
+        // Where pages are in a store, a missing one must not become zero either.
+        self.memory.backing().is_some() || self.memory.has_swap()
     }
     fn more_descriptors(&self) -> Vec<i32> {
         Vec::new()
@@ -109,6 +112,15 @@ impl Served for Shared {
     }
     fn shut(&self) {
         self.memory.shut();
+    }
+    fn handlers_of_part(&self) -> usize {
+        // One serves while the other waits for the store.
+        if self.memory.has_swap() { 2 } else { 1 }
+    }
+    fn keep_room(&self) {
+        if self.memory.wants_room() {
+            self.memory.keep_room();
+        }
     }
     fn has_left_windows(&self) -> bool {
         self.memory.has_left_windows()

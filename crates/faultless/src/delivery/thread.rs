@@ -175,6 +175,7 @@ fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchd
                 }
                 let mut events = messages.map(Event::from);
                 batch(served, uffd, beat, &mut events[..n]);
+                served.keep_room();
                 if served.has_left_windows() {
                     watchdog.tell(Look::Look);
                 }

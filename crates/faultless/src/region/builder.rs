@@ -28,6 +28,7 @@ use crate::region::Region;
 use crate::region::Serving;
 use crate::shared::Shared;
 use crate::shared::source::Source;
+use crate::shared::swap::Swap;
 use faultless_base::sys::mmu::Rights;
 
 /// A window of 2 MiB.
@@ -44,6 +45,8 @@ const MOST_BY_SIGNAL: u32 = 13;
 const PATIENCE_BY_THREAD: usize = 16;
 /// The same with signals.
 const PATIENCE_BY_SIGNAL: usize = 64;
+/// Least budget of a region whose pages go to a store: what two faults bring.
+const LEAST_IN_MEMORY: usize = 2 * SLOT;
 
 /// What a fault brings: at first, and at most.
 #[derive(Clone, Copy, Default)]
@@ -66,6 +69,7 @@ pub struct Builder {
     events: bool,
     patience: Duration,
     backing: Option<Box<dyn Backing>>,
+    swap: Option<Swap>,
 }
 
 impl Builder {
@@ -83,6 +87,7 @@ impl Builder {
             events: false,
             patience: handler_pool::PATIENCE,
             backing: None,
+            swap: None,
         }
     }
 
@@ -175,12 +180,44 @@ impl Builder {
         Self { backing: Some(Box::new(backing)), ..self }
     }
 
+    /// Keeps the region below a budget of memory: pages that were not used lately go to a store, and come back when
+    /// they are touched. So the region may be larger than the memory of the machine.
+    ///
+    /// It needs [`Delivery::Thread`] by which the kernel delivers its own faults, too, and has neither a backing nor
+    /// events: otherwise [`Error::NoSwap`]. It has small pages alone, can neither be moved (`remap`) nor have snapshots,
+    /// and is not in forked children. What may not be written to, and what the program or a device has locked, stays in
+    /// memory.
+    pub fn swap(self, swap: Swap) -> Self {
+        Self { swap: Some(swap), ..self }
+    }
+
+    /// Why it cannot go with the other choices.
+    fn check_swap(&self, swap: &Swap) -> Result<(), Error> {
+        match self.delivery {
+            _ if swap.budget < LEAST_IN_MEMORY => {
+                Err(Error::Choice("the budget of a region with a store is less than 4 MiB: give more"))
+            }
+            _ if self.backing.is_some() || self.events => {
+                Err(Error::NoSwap("a region with a backing or events has no store, so far"))
+            }
+            Delivery::Best | Delivery::Thread => Ok(()),
+            Delivery::Direct | Delivery::Kernel => Err(Error::NoSwap(
+                "with direct or kernel delivery no page comes back from a store: use thread delivery",
+            )),
+            Delivery::Signal => Err(Error::NoSwap(
+                "with signal delivery a system call on a page in the store would fail: use thread delivery",
+            )),
+        }
+    }
+
     fn orders(&self, delivery: Delivery) -> Orders {
         let order = |bytes: usize| (bytes / PAGE).max(1).ilog2().min(MOST_ORDER);
         let most = if delivery == Delivery::Signal { MOST_BY_SIGNAL } else { MOST_BY_THREAD };
         let first = self.windows.first.map_or(0, order);
         let most = self.windows.most.map_or(most, order);
         let most = most.min(self.budget.map_or(u32::MAX, order));
+        // A fault brings no more beyond the budget.
+        let most = if self.swap.is_some() { most.min(SLOT_ORDER) } else { most };
         Orders { first: first.min(most), most }
     }
 
@@ -204,7 +241,7 @@ impl Builder {
             () if first.zip(most).is_some_and(|(first, most)| first > most) => {
                 Err(Error::Choice("the first window is larger than the largest: give the smaller one first"))
             }
-            () => Ok(()),
+            () => self.swap.as_ref().map_or(Ok(()), |swap| self.check_swap(swap)),
         }
     }
 
@@ -218,7 +255,7 @@ impl Builder {
         if self.delivery != Delivery::Best {
             return self.make(bytes, self.delivery);
         }
-        if self.backing.is_some() || self.events {
+        if self.backing.is_some() || self.events || self.swap.is_some() {
             // Nothing else would do, and the reason why it is no better is what helps.
             return self.make(bytes, Delivery::Thread);
         }
@@ -242,9 +279,20 @@ impl Builder {
         let mut uffds = opened.uffds.into_iter();
         let uffds = std::array::from_fn(|_| uffds.next());
         let has_backing = self.backing.is_some();
+        if self.swap.is_some() && !opened.way.is_some_and(Way::sees_kernel_faults) {
+            return Err(Error::NoSwap(
+                "the kernel delivers no faults of its own here, so a system call on a page in the store would fail",
+            ));
+        }
+        let swap = self.swap.take().map(|swap| (swap.budget, swap.open(bytes))).map(|(budget, store)| {
+            store
+                .map(|store| (budget, store))
+                .map_err(|error| Error::Kernel(error.raw_os_error().unwrap_or(libc::EIO)))
+        });
+        let (in_memory, store) = swap.transpose()?.unzip();
         let ahead = self.ahead(delivery);
         let mut mmu =
-            UserMmu::new(bytes, uffds, Source::new(self.backing.take())).map_err(|error| match error {
+            UserMmu::new(bytes, uffds, Source::new(self.backing.take(), store)).map_err(|error| match error {
                 Errno::ENOMEM => Error::NoAddressSpace,
                 error => Error::Kernel(error.number()),
             })?;
@@ -254,11 +302,11 @@ impl Builder {
         let span = mmu.span();
         if self.events {
             mmu.note_losses().map_err(|_| Error::NoAddressSpace)?;
-        } else if has_backing {
+        } else if has_backing || in_memory.is_some() {
             mmu.keep_from_children().map_err(|error| Error::Kernel(error.number()))?;
         }
         // The kernel brings a huge page for a fault, whatever a window is: so that must not be beyond it.
-        let huge = self.huge && (delivery != Delivery::Kernel || orders.most >= SLOT_ORDER);
+        let huge = self.huge && in_memory.is_none() && (delivery != Delivery::Kernel || orders.most >= SLOT_ORDER);
         mmu.prefer_huge(span, huge);
         let plan = Plan { areas: self.areas.max(3), orders };
         let handlers = Epoch::new(page::places()).ok_or(Error::NoAddressSpace)?;
@@ -267,6 +315,13 @@ impl Builder {
             counted.end();
             return Err(Error::NoAddressSpace);
         };
+        let memory = match in_memory {
+            Some(budget) => memory.with_swap(budget).map_err(|error| {
+                counted.end();
+                no_swap(error)
+            })?,
+            None => memory,
+        };
         let patience = if delivery == Delivery::Signal { PATIENCE_BY_SIGNAL } else { PATIENCE_BY_THREAD };
         let memory = memory.with_patience(patience);
         let memory = match owner::frames() {
@@ -274,11 +329,15 @@ impl Builder {
             None => memory,
         };
         // The background thread gives the kept memory back after a while.
-        let keeps = !self.zeroed && !has_backing && delivery.raises_faults() && owner::start();
+        let keeps =
+            !self.zeroed && !has_backing && in_memory.is_none() && delivery.raises_faults() && owner::start();
         let memory = if keeps { memory.with_old_bytes() } else { memory };
         let shared = Arc::new(Shared::new(memory, counted, handlers));
-        let shares_handler =
-            !has_backing && !self.events && stripes == 1 && self.patience == handler_pool::PATIENCE;
+        let shares_handler = !has_backing
+            && !self.events
+            && in_memory.is_none()
+            && stripes == 1
+            && self.patience == handler_pool::PATIENCE;
         let serving = match delivery {
             Delivery::Thread if shares_handler => Some(Serving::Shared(Place::find(&shared)?)),
             Delivery::Thread => {
@@ -312,5 +371,15 @@ impl Builder {
             region.map_slots(0..bytes, Rights::Write)?;
         }
         Ok(region)
+    }
+}
+
+/// Why pages cannot leave a region.
+fn no_swap(error: Errno) -> Error {
+    match error {
+        Errno::ENOMEM => Error::NoAddressSpace,
+        Errno::EOPNOTSUPP => Error::NoSwap("this kernel moves no pages (UFFDIO_MOVE): Linux 6.8 does"),
+        Errno::EBUSY => Error::NoSwap("the program locks all of its memory (mlockall), so no page may leave it"),
+        error => Error::Kernel(error.number()),
     }
 }

@@ -35,6 +35,7 @@ pub use crate::process::limits::is_granted;
 use crate::process::masked::{Masked, blocks_sigbus};
 use crate::shared::Shared;
 pub use crate::shared::file::FileBacking;
+pub use crate::shared::swap::{Swap, SwapStore};
 
 /// A region of memory.
 ///
@@ -256,13 +257,33 @@ impl Region {
         })
     }
 
+    /// Whether a forked child has nothing of it, unless it has events.
+    fn is_kept_from_children(&self) -> bool {
+        self.attributes.backed || self.shared.memory.has_swap()
+    }
+
+    /// How many bytes of it are in memory, with those that are about to go to its store; those of [`Region::present`] if
+    /// it has none.
+    pub fn in_memory(&self) -> usize {
+        match self.shared.memory.has_swap() {
+            true => self.shared.memory.pages_in_memory() * PAGE,
+            false => self.present(),
+        }
+    }
+
+    /// Of a region with a store, an estimate of the memory in which it would find what it uses. That is the budget, and
+    /// what had gone meanwhile when a page came back. 0: it has no store.
+    pub fn working_set(&self) -> usize {
+        self.shared.memory.working_set()
+    }
+
     /// How many bytes of it are there: in memory, or the kernel's page of zeroes. Exact while no thread faults in it
     /// or changes it.
     pub fn present(&self) -> usize {
         if !self.shared.owner.is_here() {
             // Without locks, which a thread of the parent may have held; without events, a region with a backing is
             // not in the child.
-            let is_there = !self.attributes.backed || self.shared.memory.lost().is_some();
+            let is_there = !self.is_kept_from_children() || self.shared.memory.lost().is_some();
             return if is_there { self.shared.memory.present(self.shared.memory.span()) * PAGE } else { 0 };
         }
         let _masked = Masked::new();
@@ -305,7 +326,7 @@ impl Drop for Region {
             // A region with a backing is not in the child: something else may be in its place. With events that may
             // be so of any part, and only the parent's reader knows; of one that is closed, where a move was refused.
             let is_whole = self.shared.memory.lost().is_none() && !self.shared.memory.is_shut();
-            if !self.attributes.backed && is_whole {
+            if !self.is_kept_from_children() && is_whole {
                 // SAFETY: the child's own copy of the region, which it will not use again.
                 unsafe { faultless_base::sys::raw::unmap(span.start, span.bytes()) };
             }

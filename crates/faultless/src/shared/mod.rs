@@ -3,6 +3,7 @@
 pub mod event_sync;
 pub mod file;
 pub mod source;
+pub mod swap;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use faultless_base::sys::raw;
-use faultless_base::sys::user_mmu::Backing;
+use faultless_base::sys::user_mmu::{Backing, SwapStore};
 
 use crate::process::masked::Unblocked;
 
@@ -26,12 +26,14 @@ struct Reading {
 /// The backing, which notes what it is doing.
 pub struct Source {
     backing: Option<Box<dyn Backing>>,
+    /// Where its pages go that are above its budget.
+    store: Option<Box<dyn SwapStore>>,
     reads: [Reading; MOST],
 }
 
 impl Source {
-    pub fn new(backing: Option<Box<dyn Backing>>) -> Self {
-        Self { backing, reads: Default::default() }
+    pub fn new(backing: Option<Box<dyn Backing>>, store: Option<Box<dyn SwapStore>>) -> Self {
+        Self { backing, store, reads: Default::default() }
     }
 
     /// Whether there is one.
@@ -97,5 +99,21 @@ impl Backing for Source {
 
     fn is_read_at_any_time(&self) -> bool {
         self.backing.as_ref().is_none_or(|backing| backing.is_read_at_any_time())
+    }
+}
+
+impl SwapStore for Source {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
+        let _unblocked = Unblocked::own();
+        self.store.as_ref().ok_or(libc::ENOSYS)?.write(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        let _unblocked = Unblocked::own();
+        self.store.as_ref().ok_or(libc::ENOSYS)?.read(offset, buffer)
+    }
+
+    fn forget(&self, offset: u64, bytes: u64) {
+        self.store.iter().for_each(|store| store.forget(offset, bytes));
     }
 }

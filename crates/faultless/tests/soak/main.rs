@@ -34,6 +34,7 @@ type Worker = (&'static str, fn(&Pace) -> usize);
 const WORKERS: [Worker; 8] = [
     ("snapshots", snapshots::work),
     ("regions", regions::work),
+    ("swapped", regions::work_above_a_budget),
     ("forks", regions::fork),
     ("blocks", blocks::work),
     ("files", files::work),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::thread;
 
-use faultless::region::{Advice, Delivery, Error, Region, Rights};
+use faultless::region::{Advice, Delivery, Error, Region, Rights, Swap};
 use faultless_testkit::rng::Rng;
 
 use crate::pace::Pace;
@@ -65,19 +65,31 @@ pub fn work(pace: &Pace) -> usize {
     pace.run(|rng| {
         for delivery in DELIVERIES {
             let Some(region) = build(delivery, rng.one_in(2)) else { continue };
-            let mut plain = vec![0; LENGTH];
-            let (first, second) = plain.split_at_mut(LENGTH / 2);
-            let own = |half: usize| half * LENGTH / 2..(half + 1) * LENGTH / 2;
-            let mut seeds = [0, 1].map(|half| (half, Rng::new(rng.word())));
-            thread::scope(|scope| {
-                for ((half, rng), plain) in seeds.iter_mut().zip([first, second]) {
-                    let region = &region;
-                    scope.spawn(move || (0..STEPS).for_each(|_| change(region, own(*half), plain, rng)));
-                }
-            });
-            assert!(part(&region, 0..LENGTH) == plain, "{delivery:?}");
+            work_in_two_threads(&region, rng);
         }
     })
+}
+
+/// A region with a store, of which a half is in memory.
+pub fn work_above_a_budget(pace: &Pace) -> usize {
+    pace.run(|rng| match Region::builder(LENGTH).swap(Swap::new(LENGTH / 2)).build() {
+        Ok(region) => work_in_two_threads(&region, rng),
+        Err(Error::NoUserfaultfd(_) | Error::NoSwap(_)) => {}
+        Err(error) => panic!("{error}"),
+    })
+}
+
+fn work_in_two_threads(region: &Region, rng: &mut Rng) {
+    let mut plain = vec![0; LENGTH];
+    let (first, second) = plain.split_at_mut(LENGTH / 2);
+    let own = |half: usize| half * LENGTH / 2..(half + 1) * LENGTH / 2;
+    let mut seeds = [0, 1].map(|half| (half, Rng::new(rng.word())));
+    thread::scope(|scope| {
+        for ((half, rng), plain) in seeds.iter_mut().zip([first, second]) {
+            scope.spawn(move || (0..STEPS).for_each(|_| change(region, own(*half), plain, rng)));
+        }
+    });
+    assert!(part(region, 0..LENGTH) == plain, "{:?}", region.delivery());
 }
 
 /// Children that find each byte as it was at the fork, while the parent goes on.

@@ -30,7 +30,8 @@ impl<M: Mmu> Region<M> {
         context: &mut FaultContext<'a>,
     ) -> Result<Result<Chosen, Errno>, NotReady> {
         let window = self.window(page, view, version.area, hint, context);
-        context.without_pattern = !view.attributes.backed && self.streams.is_without_pattern(version.area);
+        context.without_pattern =
+            !view.attributes.backed && !self.has_swap() && self.streams.is_without_pattern(version.area);
         if view.attributes.backed {
             let window = window.clip_to_slot(page);
             let mut chosen = self.read(view, version, window, context)?;

@@ -132,12 +132,14 @@ impl<M: Mmu> Region<M> {
         if let Some(outcome) = self.let_write_through(fault) {
             return outcome;
         }
+        self.make_room();
         let mut context = FaultContext::new(fault.cpu);
         context.stats.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
         let outcome = self.resolve(fault, short, &mut context);
         self.count_all(&context.stats);
         // Not before: a signal handler has little stack.
-        if let Some(left) = context.ended_window {
+        // Of pages that may be elsewhere it cannot be seen.
+        if let Some(left) = context.ended_window.filter(|_| !self.has_swap()) {
             match self.mmu.looks_in_faults() {
                 true => self.judge(left, fault.cpu),
                 false => self.pending.put(left),

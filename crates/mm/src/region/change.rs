@@ -103,6 +103,9 @@ impl<M: Mmu> Region<M> {
         let target = Span::new(to, from.bytes());
         self.check(from)?;
         self.check(target)?;
+        if self.has_swap() {
+            return Err(Refused::Swapped);
+        }
         let hull = Span { start: from.start.min(to), end: from.end.max(target.end) };
         // One lock around both: with two locks, one after the other, two threads could wait for each other.
         let _range = self.ranges.lock(hull, Access::Exclusive);
@@ -196,6 +199,7 @@ impl<M: Mmu> Region<M> {
         while at < span.end {
             // Changes and faults that have to wait do not wait for all of it.
             let slot = Span::new(at & !(SLOT - 1), SLOT).clip(span);
+            self.make_room();
             installed += self.populate_on(slot, &mut at, context)?;
             // Not with the range lock: the holder of a buffer may wait for that lock.
             if at < slot.end {

@@ -105,6 +105,7 @@ impl<M: Mmu> Region<M> {
         let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
         self.mmu.discard(span)?;
         self.count_less(there);
+        self.forget_swapped(span);
         let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
         let whole = span.aligned_inside(SLOT);
         for slot in (whole.start..whole.end).step_by(SLOT) {
@@ -144,6 +145,10 @@ impl<M: Mmu> Region<M> {
         met: Met,
         installed: &mut usize,
     ) -> Result<bool, Errno> {
+        if let Some(swap) = &self.swap {
+            entry.set(Kind::Pages);
+            return self.install_from_anywhere(swap, source, piece, met, installed).map(|()| false);
+        }
         let whole = piece.bytes() == SLOT && source == Source::Zeroes && view.attributes.huge;
         // A table cannot be taken out of the way: by now it may belong to a mapping that is not the region's.
         if whole && entry.kind() == Kind::Empty && matches!(met, Met::Nothing | Met::All) {
@@ -174,7 +179,13 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Installs missing pages, one area of the kernel's after the other.
-    fn install_pages(&self, source: Source, piece: Span, met: Met, installed: &mut usize) -> Result<(), Errno> {
+    pub(crate) fn install_pages(
+        &self,
+        source: Source,
+        piece: Span,
+        met: Met,
+        installed: &mut usize,
+    ) -> Result<(), Errno> {
         let wanted = if let Met::Fault(page) = met { page } else { piece.start };
         let (mut at, mut again, mut most) = (piece.start, 0, piece.bytes());
         while at < piece.end {

@@ -18,6 +18,7 @@ pub mod frames;
 pub(crate) mod install;
 pub(crate) mod retained;
 pub mod snapshot;
+mod swap;
 
 use core::ops::Deref;
 
@@ -63,6 +64,8 @@ pub enum Refused {
     Full,
     /// A part of it may not be read, or comes from a backing.
     Rights,
+    /// Its pages go to a store, which this does not know of.
+    Swapped,
     /// There is no memory for it.
     NoMemory,
     /// There are too many snapshots.
@@ -93,6 +96,8 @@ pub struct Region<M: Mmu> {
     pub(crate) frames: Frames,
     /// Once there was one.
     pub(crate) snapshots: Late<Chain>,
+    /// If its pages go to a store.
+    pub(crate) swap: Option<swap::Swap>,
     /// Huge pages that are asked for ahead of a stream, at most.
     pub(crate) ahead: usize,
     /// Pages that are there, but for those of areas that the kernel serves.
@@ -121,6 +126,7 @@ impl<M: Mmu> Region<M> {
             pending: Pending::new(),
             frames,
             snapshots: Late::new(),
+            swap: None,
             ahead: 0,
             resident,
             counted,
@@ -263,6 +269,7 @@ impl<M: Mmu> Drop for Region<M> {
     fn drop(&mut self) {
         self.keep_frames(self.span);
         self.release_snapshots();
+        self.release_swap();
         self.frames.release(&self.mmu);
     }
 }

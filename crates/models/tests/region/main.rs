@@ -7,6 +7,7 @@
 mod fork;
 mod part;
 mod snapshot;
+mod swap;
 
 use std::sync::Arc;
 

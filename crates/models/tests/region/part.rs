@@ -83,8 +83,14 @@ impl Part {
     }
 }
 
-/// `threads` threads, each with its part and `steps` steps.
+/// `threads` threads, each with its part and `steps` steps; and how many pages there are then.
 pub fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
+    work(region, threads, steps);
+    check(region);
+}
+
+/// The threads alone.
+pub fn work(region: &Arc<Memory>, threads: usize, steps: usize) {
     let work = |id: usize| {
         let region = region.clone();
         thread::spawn(move || {
@@ -95,6 +101,10 @@ pub fn run(region: &Arc<Memory>, threads: usize, steps: usize) {
     };
     let threads: Vec<_> = (0..threads).map(work).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// No thread uses the region.
+pub fn check(region: &Memory) {
     region.areas().check();
     assert_eq!(region.present_pages(), region.present(region.span()), "pages");
 }

@@ -1,13 +1,13 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
-use super::{Backing, UserMmu};
+use super::{Backing, SwapStore, UserMmu};
 use crate::sys::linux::{Linux, reserve_at};
 use crate::sys::migrate::{Stopped, move_all, move_by_way};
 use crate::sys::raw::syscall;
 use crate::sys::{Huge, Sys};
 use crate::{Errno, Span};
 
-impl<B: Backing> UserMmu<B> {
+impl<B: Backing + SwapStore> UserMmu<B> {
     /// As [`Mmu::relocate`](crate::sys::mmu::Mmu::relocate).
     ///
     /// The kernel joins a moved area with a like one beside its new place, and then forgets for the whole area where

@@ -37,6 +37,9 @@ impl<M: Mmu> Region<M> {
         if !inside || span.aligned_inside(SLOT) != span {
             return Err(Refused::Outside);
         }
+        if self.has_swap() {
+            return Err(Refused::Swapped);
+        }
         if self.snapshots.get().is_none() {
             self.snapshots.set(Chain::new(self.span).ok_or(Refused::NoMemory)?);
         }
@@ -184,7 +187,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Calls `f` for each run of pages that are there.
-    fn each_there(&self, pages: Span, mut f: impl FnMut(Span)) {
+    pub(crate) fn each_there(&self, pages: Span, mut f: impl FnMut(Span)) {
         let mut at = pages.start;
         while at < pages.end
             && let Some(there) =

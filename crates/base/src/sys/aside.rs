@@ -1,0 +1,41 @@
+//! What a region asks for when its pages leave it for a while, and come back.
+//!
+//! A page goes in two steps. First it moves *aside*: to the same place of memory that is as long as the region, where no
+//! program looks. An access faults from then on, and gets the page back without a read. Then it goes *out*: to a store,
+//! at the same offset.
+
+use super::uffd::Stopped;
+use crate::{Errno, Span};
+
+/// Those operations. A region without them keeps its pages. Memory aside is `Mmu::reserve`'s, and goes back the same way.
+pub trait Aside {
+    /// Memory for as many bytes, small pages alone, to which pages of the region can move. EBUSY: the program locks its
+    /// memory, so all of it would be there at once.
+    fn reserve_aside(&self, _bytes: usize) -> Result<usize, Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// Moves pages that are there out of the region, up to the first that cannot move; how many bytes have moved. From
+    /// then on they are missing in the region.
+    fn take_out(&self, _from: Span, _to: usize) -> usize {
+        0
+    }
+    /// Moves pages from there to where the region misses them. Threads that wait for them still wait. EINVAL: they may
+    /// not be written to there.
+    fn put_back(&self, _from: usize, _to: Span) -> Result<(), Stopped> {
+        Err(Stopped { done: 0, error: Errno::ENOSYS })
+    }
+    /// A checksum of a page aside; `None`: all of it is zero.
+    fn digest(&self, _page: usize) -> Option<u32> {
+        None
+    }
+    /// Writes pages aside to the store.
+    fn write_out(&self, _from: Span, _offset: u64) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// Reads pages from the store to memory aside.
+    fn read_in(&self, _offset: u64, _to: Span) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    /// The store is not asked for these bytes any more until they are written again.
+    fn forget_out(&self, _offset: u64, _bytes: u64) {}
+}

@@ -1,0 +1,294 @@
+//! Regions that are larger than their memory, on the kernel's memory: random operations of several threads, and stores
+//! that fail or lie.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::thread;
+
+use faultless::region::{Advice, Backing, Builder, Delivery, Error, Region, Rights, Swap, SwapStore};
+use faultless_page::stats::Counter;
+use faultless_testkit::limit::limit;
+use faultless_testkit::rng::Rng;
+
+const PAGE: usize = 4096;
+const SLOT: usize = 2 << 20;
+const BUDGET: usize = 4 << 20;
+const LENGTH: usize = 4 * BUDGET;
+/// The largest window of a fault.
+const WINDOW: usize = 256 << 10;
+/// What may be beyond the budget at a time: two threads that populate, and four handlers.
+const BEYOND: usize = 2 * SLOT + 4 * WINDOW;
+
+/// A region with a store, where the machine allows one.
+fn build(builder: Builder) -> Option<Region> {
+    match builder.build() {
+        Ok(region) => Some(region),
+        Err(error @ (Error::NoUserfaultfd(_) | Error::NoSwap(_))) => {
+            faultless_testkit::skip(error);
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[expect(clippy::mut_from_ref, reason = "the memory is not the value's")]
+fn part(region: &Region, range: Range<usize>) -> &mut [u8] {
+    // SAFETY: mapped for writing whenever it is used, by the thread alone that has this part.
+    unsafe { std::slice::from_raw_parts_mut(region.as_ptr().add(range.start), range.len()) }
+}
+
+/// What is resident of the region, by the kernel's own account.
+fn resident(region: &Region) -> usize {
+    let mut pages = vec![0_u8; region.len() / PAGE];
+    // SAFETY: a question about the region, and room for the answer.
+    assert_eq!(unsafe { libc::mincore(region.as_ptr().cast(), region.len(), pages.as_mut_ptr()) }, 0);
+    pages.iter().filter(|page| **page & 1 != 0).count() * PAGE
+}
+
+/// One thread's random operations on a part of it, beside the same on plain memory.
+fn work(region: &Region, own: Range<usize>, plain: &mut [u8], rng: &mut Rng) {
+    for _ in 0..120 {
+        let at = rng.below(own.len());
+        let most = rng.of(&[1, 100, 3 * PAGE, SLOT]);
+        let n = 1 + rng.below((own.len() - at).min(most));
+        let pages = at / PAGE * PAGE..(at + n).next_multiple_of(PAGE);
+        let there = |range: Range<usize>| own.start + range.start..own.start + range.end;
+        match rng.below(12) {
+            0 => {
+                region.advise(there(pages.clone()), Advice::DontNeed).unwrap();
+                plain[pages].fill(0);
+            }
+            1 => {
+                region.unmap(there(pages.clone())).unwrap();
+                region.map(there(pages.clone()), Rights::Write).unwrap();
+                plain[pages].fill(0);
+            }
+            2 => {
+                region.protect(there(pages.clone()), Rights::Read).unwrap();
+                assert!(part(region, there(at..at + n)) == &plain[at..at + n]);
+                region.protect(there(pages), Rights::Write).unwrap();
+            }
+            3 => region.populate(there(pages)).unwrap(),
+            4..=7 => assert!(part(region, there(at..at + n)) == &plain[at..at + n], "{at:#x} and {n} bytes"),
+            _ => {
+                let byte = rng.word() as u8;
+                part(region, there(at..at + n)).fill(byte);
+                plain[at..at + n].fill(byte);
+            }
+        }
+        assert!(region.in_memory() <= BUDGET + BEYOND, "{} bytes", region.in_memory());
+    }
+}
+
+fn work_in_two_threads(region: &Region, seed: u64) {
+    let mut plain = vec![0; LENGTH];
+    let (first, second) = plain.split_at_mut(LENGTH / 2);
+    thread::scope(|scope| {
+        for (half, plain) in [first, second].into_iter().enumerate() {
+            let own = half * LENGTH / 2..(half + 1) * LENGTH / 2;
+            scope.spawn(move || work(region, own, plain, &mut Rng::new(seed + half as u64)));
+        }
+    });
+    assert!(part(region, 0..LENGTH) == plain);
+    assert!(resident(region) <= region.in_memory());
+}
+
+#[test]
+fn bytes_come_back_as_they_were() {
+    limit();
+    let directory = tempfile::tempdir().unwrap();
+    for handlers in [1, 2] {
+        let swap = Swap::new(BUDGET).directory(directory.path());
+        let Some(region) = build(Region::builder(LENGTH).most_window(WINDOW).handlers(handlers).swap(swap)) else {
+            return;
+        };
+        work_in_two_threads(&region, handlers as u64);
+        let count = |counter| region.own_count(counter).unwrap();
+        assert!(count(Counter::SwapOut) > 0 && count(Counter::SwapIn) > 0);
+        assert_eq!(count(Counter::SwapErrors) + count(Counter::SwapCorrupt), 0);
+        assert!((BUDGET..=LENGTH).contains(&region.working_set()));
+    }
+    // The file has no name.
+    assert_eq!(directory.path().read_dir().unwrap().count(), 0);
+}
+
+/// A store in memory, which fails and lies when it is told.
+#[derive(Default)]
+struct Store {
+    pages: Mutex<HashMap<u64, Vec<u8>>>,
+    /// The next writes fail with this error.
+    full: AtomicI32,
+    broken: AtomicI32,
+    /// Reads of the page at this offset bring one wrong bit; 0: none.
+    lies_at: AtomicUsize,
+}
+
+impl SwapStore for &'static Store {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
+        let full = self.full.load(Ordering::Relaxed);
+        if full != 0 {
+            return Err(full);
+        }
+        let mut pages = self.pages.lock().unwrap();
+        for (i, page) in bytes.chunks(PAGE).enumerate() {
+            pages.insert(offset + (i * PAGE) as u64, page.to_vec());
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        let broken = self.broken.load(Ordering::Relaxed);
+        if broken != 0 {
+            return Err(broken);
+        }
+        let pages = self.pages.lock().unwrap();
+        for (i, page) in buffer.chunks_mut(PAGE).enumerate() {
+            let at = offset + (i * PAGE) as u64;
+            page.copy_from_slice(&pages[&at]);
+            page[1234] ^= (at == self.lies_at.load(Ordering::Relaxed) as u64 && at != 0) as u8;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, offset: u64, bytes: u64) {
+        self.pages.lock().unwrap().retain(|at, _| !(offset..offset + bytes).contains(at));
+    }
+}
+
+fn with_store() -> Option<(Region, &'static Store)> {
+    let store: &'static Store = Box::leak(Box::default());
+    Some((build(Region::builder(LENGTH).swap(Swap::new(BUDGET).store(store)))?, store))
+}
+
+#[test]
+fn a_full_store_loses_nothing_and_goes_on_when_it_has_room() {
+    limit();
+    let Some((region, store)) = with_store() else { return };
+    store.full.store(libc::ENOSPC, Ordering::Relaxed);
+    let bytes = part(&region, 0..LENGTH);
+    (0..LENGTH).step_by(PAGE).for_each(|at| bytes[at + 9] = (at / PAGE) as u8 | 1);
+    assert!(region.own_count(Counter::SwapErrors) > Some(0));
+    assert_eq!((region.in_memory(), store.pages.lock().unwrap().len()), (LENGTH, 0));
+    store.full.store(0, Ordering::Relaxed);
+    for _ in 0..3 {
+        (0..LENGTH).step_by(PAGE).for_each(|at| assert_eq!(bytes[at + 9], (at / PAGE) as u8 | 1));
+        region.populate(0..LENGTH).unwrap();
+    }
+    (0..200).for_each(|_| region.populate(0..PAGE).unwrap());
+    assert!(region.in_memory() <= BUDGET + BEYOND, "{} bytes", region.in_memory());
+    (0..LENGTH).step_by(PAGE).for_each(|at| assert_eq!(bytes[at + 9], (at / PAGE) as u8 | 1));
+}
+
+#[test]
+fn what_is_dropped_leaves_the_store() {
+    limit();
+    let Some((region, store)) = with_store() else { return };
+    part(&region, 0..LENGTH).fill(7);
+    assert!(!store.pages.lock().unwrap().is_empty());
+    region.advise(0..LENGTH, Advice::DontNeed).unwrap();
+    assert_eq!((region.in_memory(), store.pages.lock().unwrap().len()), (0, 0));
+    assert!(part(&region, 0..LENGTH).iter().all(|byte| *byte == 0));
+}
+
+/// Runs `f` in a child; the signal that ended it.
+fn signal_of_child(f: impl FnOnce()) -> Option<i32> {
+    // SAFETY: the child only does `f`, and leaves.
+    match unsafe { libc::fork() } {
+        0 => {
+            f();
+            // SAFETY: no handler of the parent's runs.
+            unsafe { libc::_exit(0) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: a child of this process.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status))
+        }
+    }
+}
+
+/// Fills a region of its own, has its store do wrong at a page that is there alone, and touches it.
+fn touch_a_lost_page(wrong: fn(&Store, usize)) {
+    let Some((region, store)) = with_store() else { return };
+    let bytes = part(&region, 0..LENGTH);
+    (0..LENGTH).step_by(PAGE).for_each(|at| bytes[at] = (at / PAGE) as u8 | 1);
+    // The first to go; the pages that were written last are in memory still.
+    let at = 5 * PAGE;
+    wrong(store, at);
+    let read = |at: usize| std::hint::black_box(part(&region, at..at + 1)[0]);
+    assert_eq!(read(LENGTH - PAGE), (LENGTH / PAGE - 1) as u8 | 1);
+    read(at);
+}
+
+#[test]
+fn a_lost_page_is_a_sigbus_and_never_wrong_bytes() {
+    limit();
+    if with_store().is_none() {
+        return;
+    }
+    let lies = |store: &Store, at: usize| store.lies_at.store(at, Ordering::Relaxed);
+    let breaks = |store: &Store, _: usize| store.broken.store(libc::EIO, Ordering::Relaxed);
+    assert_eq!(signal_of_child(move || touch_a_lost_page(lies)), Some(libc::SIGBUS));
+    assert_eq!(signal_of_child(move || touch_a_lost_page(breaks)), Some(libc::SIGBUS));
+    assert_eq!(signal_of_child(|| touch_a_lost_page(|_, _| {})), None);
+}
+
+#[test]
+fn a_child_has_nothing_of_it_and_the_parent_goes_on() {
+    limit();
+    let Some((region, _)) = with_store() else { return };
+    part(&region, 0..LENGTH).fill(3);
+    let read = |at: usize| std::hint::black_box(part(&region, at..at + 1)[0]);
+    assert_eq!(signal_of_child(|| _ = read(0)), Some(libc::SIGSEGV));
+    assert_eq!(
+        signal_of_child(|| {
+            assert_eq!((region.populate(0..PAGE), region.present()), (Err(Error::Forked), 0));
+        }),
+        None
+    );
+    assert!(part(&region, 0..LENGTH).iter().all(|byte| *byte == 3));
+}
+
+#[test]
+fn system_calls_find_what_is_in_the_store() {
+    limit();
+    let Some((region, _)) = with_store() else { return };
+    part(&region, 0..LENGTH).fill(5);
+    let (mut file, mut back) = (tempfile::tempfile().unwrap(), Vec::new());
+    use std::io::{Read, Seek, Write};
+    file.write_all(part(&region, 0..LENGTH)).unwrap();
+    file.rewind().unwrap();
+    part(&region, 0..LENGTH).fill(6);
+    file.read_exact(part(&region, 0..LENGTH)).unwrap();
+    file.rewind().unwrap();
+    file.read_to_end(&mut back).unwrap();
+    assert!(back.iter().all(|byte| *byte == 5) && part(&region, 0..LENGTH) == back);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    limit();
+    struct Ones;
+    impl Backing for Ones {
+        fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+            buffer.fill(1);
+            Ok(())
+        }
+    }
+    let with_swap = || Region::builder(LENGTH).swap(Swap::new(BUDGET));
+    for delivery in [Delivery::Direct, Delivery::Kernel, Delivery::Signal] {
+        assert!(matches!(with_swap().delivery(delivery).build(), Err(Error::NoSwap(_))), "{delivery:?}");
+    }
+    assert!(matches!(with_swap().backing(Ones).build(), Err(Error::NoSwap(_))));
+    assert!(matches!(with_swap().events(true).build(), Err(Error::NoSwap(_))));
+    assert!(matches!(Region::builder(LENGTH).swap(Swap::new(BUDGET - 1)).build(), Err(Error::Choice(_))));
+    let Some((region, _)) = with_store() else { return };
+    let nowhere = Swap::new(BUDGET).directory("/nonexistent");
+    assert_eq!(Region::builder(LENGTH).swap(nowhere).build().err(), Some(Error::Kernel(libc::ENOENT)));
+    region.unmap(0..SLOT).unwrap();
+    assert!(matches!(region.remap(SLOT..2 * SLOT, 0), Err(Error::NoSwap(_))));
+    assert!(matches!(region.snapshot(), Err(Error::NoSwap(_))));
+}
