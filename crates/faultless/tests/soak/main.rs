@@ -31,7 +31,7 @@ const BUDGET: u64 = 16 << 20;
 /// A worker, and its name.
 type Worker = (&'static str, fn(&Pace) -> usize);
 
-const WORKERS: [Worker; 8] = [
+const WORKERS: [Worker; 9] = [
     ("snapshots", snapshots::work),
     ("regions", regions::work),
     ("swapped", regions::work_above_a_budget),
