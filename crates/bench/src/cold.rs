@@ -16,8 +16,8 @@ use super::measure::{Sample, measure};
 use super::parts::Session;
 use super::plan::{Context, Launch, Row, Section};
 use super::table::{self, NOTHING};
-use super::turns::{Rounds, Turns, ratio};
-use super::{parts, programs};
+use super::turns::{Rounds, Same, Turns, ratio};
+use super::{parts, programs, schedule};
 use faultless_measure::paired::median;
 
 /// Bytes of the first touch.
@@ -217,12 +217,13 @@ impl Runs<'_> {
         command
     }
 
-    fn once(&self, launch: &Launch, way: Way) -> Result<Measured, String> {
+    fn once(&self, row: &Row, launch: &Launch, way: Way) -> Result<(Measured, u64), String> {
         let c = self.context;
+        let read = |sample| schedule::read(row, launch, 0, sample);
         let notes = tempfile::tempdir_in(&c.dir).map_err(|error| error.to_string())?;
         let mut command = self.command(launch, way, notes.path());
         if way == Way::Again {
-            measure(&mut self.command(launch, way, notes.path()), LIMIT)?;
+            read(measure(&mut self.command(launch, way, notes.path()), LIMIT)?)?;
         }
         let reserve = match way {
             Way::Reserve => Some(Reserve::start(&c.exe, &c.dir, c.size(RESERVE))?),
@@ -235,10 +236,10 @@ impl Runs<'_> {
             (Some(huge), Way::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
             _ => None,
         };
-        let sample = measure(&mut command, LIMIT)?;
+        let (run, sum) = read(measure(&mut command, LIMIT)?)?;
         let after = reserve.as_ref().map(Reserve::processor).transpose()?;
         let daemon = after.zip(before).map(|(after, before)| after - before);
-        Ok(Measured { sample, daemon })
+        Ok((Measured { sample: run.sample, daemon }, sum))
     }
 }
 
@@ -293,7 +294,12 @@ pub fn main(args: &Args) -> Result<()> {
             }
         };
         let turns = Turns { rounds: args.rounds, deadline: None };
-        let rounds = turns.run(&ways, |way| way.name().into(), |way| runs.once(&launch, way));
+        let mut computed = Same::default();
+        let once = |way| {
+            let (measured, sum) = runs.once(&row, &launch, way)?;
+            computed.check(sum).map(|()| measured)
+        };
+        let rounds = turns.run(&ways, |way| way.name().into(), once);
         add_rows(&mut table, &row.title, &rounds);
         let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
         all.insert(format!("{work:?}"), named.collect::<BTreeMap<_, _>>());

@@ -50,6 +50,28 @@ impl Turns {
     }
 }
 
+/// What runs compute that are to compute the same: the first one's says what.
+#[derive(Debug)]
+pub struct Same<T>(Option<T>);
+
+impl<T> Default for Same<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: PartialEq> Same<T> {
+    /// Takes in what one run computed.
+    pub fn check(&mut self, computed: T) -> Result<(), String> {
+        match &self.0 {
+            Some(first) if *first != computed => return Err("wrong result".into()),
+            Some(_) => {}
+            None => self.0 = Some(computed),
+        }
+        Ok(())
+    }
+}
+
 /// A figure of one way in parts of another's, round by round.
 pub fn ratio<W: Ord, T>(rounds: &Rounds<W, T>, way: &W, other: &W, figure: impl Fn(&T) -> f64) -> Option<Ratio> {
     let (ours, theirs) = (rounds.get(way)?, rounds.get(other)?);

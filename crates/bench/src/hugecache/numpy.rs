@@ -8,7 +8,7 @@ use crate::loops::Timed;
 use crate::plan::Launch;
 use crate::programs::find::{done, python};
 use crate::table::{self, NOTHING};
-use crate::turns::{Rounds, ratio};
+use crate::turns::{Rounds, Same, ratio};
 use faultless_measure::paired::{Ratio, median};
 
 const SCRIPT: &str = include_str!("../programs/scripts/numpy_beyond.py");
@@ -86,15 +86,12 @@ pub fn arrays(runs: &mut Runs, aims: &mut Aims) {
     for (work, about) in WORKS {
         // With a large read-ahead the kernel reads megabytes for each row: that takes minutes.
         let ways = if work == "gather" { &Way::ALL[1..] } else { &Way::ALL };
-        let (turns, mut checksum) = (runs.turns(9, 20), None);
+        let (turns, mut computed) = (runs.turns(9, 20), Same::default());
         let once = |way: Way| {
             let is_kernel = matches!(way, Way::Plain | Way::Advised);
             let group = group.as_ref().ok().filter(|_| is_kernel);
             let (timed, found) = runs.script(&launch, [work, way.word()], way.name(), group)?;
-            match checksum.get_or_insert_with(|| found.clone()) == &found {
-                true => Ok(timed),
-                false => Err(format!("it computed {found}, another way something else")),
-            }
+            computed.check(found).map(|()| timed)
         };
         let rounds = turns.run(ways, |way| format!("{}, {about}", way.name()), once);
         for way in Way::ALL {
