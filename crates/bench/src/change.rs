@@ -26,7 +26,7 @@ pub fn table(board: &Board) -> Option<String> {
             continue;
         }
         for line in &row.lines {
-            let ratio = Ratio::of(&board.pairs(index, Against::One(Contender::Before), line.metric));
+            let ratio = board.ratio(index, Against::One(Contender::Before), line.metric).ok();
             table.add_row(vec![
                 title(&row.title, line.metric),
                 cell(board, index, Contender::Before, line.metric),

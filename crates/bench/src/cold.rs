@@ -316,7 +316,7 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
     for (way, runs) in rounds {
         let samples: Vec<_> = runs.iter().map(|run| run.sample.clone()).collect();
         let [wall, user, system] = table::times(&samples);
-        let to_plain = ratio(rounds, way, &Way::Plain, |run| run.sample.wall).filter(|_| *way != Way::Plain);
+        let to_plain = ratio(rounds, way, &Way::Plain, |run| run.sample.wall).ok().filter(|_| *way != Way::Plain);
         let middle = |figure: &dyn Fn(&Measured) -> Option<f64>| {
             median(&runs.iter().filter_map(figure).collect::<Vec<_>>())
         };

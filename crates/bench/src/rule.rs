@@ -62,6 +62,16 @@ pub enum Verdict {
     Unresolved(String),
 }
 
+/// A figure that an aim is for, or what is to be said of the aim without one.
+pub type Found<T> = Result<T, Verdict>;
+
+impl Verdict {
+    /// Nothing failed, but this has no figure.
+    pub fn no_figure(of: &str) -> Self {
+        Self::Unresolved(format!("no figure for {of}"))
+    }
+}
+
 /// A verdict and what it rests on.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Judged {

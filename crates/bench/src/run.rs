@@ -235,6 +235,22 @@ mod tests {
         }
     }
 
+    /// A best of several is known only where each of them runs.
+    #[test]
+    fn all_of_those_whose_best_is_a_target_run_the_row() {
+        for row in all_rows(&context(true)) {
+            let runs = row.field.contenders();
+            for target in row.lines.iter().flat_map(|line| &line.targets) {
+                let among = match target.against {
+                    Against::BestKernel => &[Contender::Plain, Contender::Huge][..],
+                    Against::BestRetaining => &Contender::RETAINING,
+                    _ => &[],
+                };
+                assert!(among.iter().all(|contender| runs.contains(contender)), "{}", row.id);
+            }
+        }
+    }
+
     #[test]
     fn a_full_run_has_each_program_warm_and_cold() {
         let rows = all_rows(&context(true));

@@ -1,9 +1,11 @@
 //! Ways of doing the same, in turns: what the machine does meanwhile hits all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::time::Instant;
 
+use super::rule::{Found, Verdict};
 use faultless_measure::paired::Ratio;
 
 /// How many rounds there are.
@@ -16,7 +18,54 @@ pub struct Turns {
 }
 
 /// What came of each way; the rounds are pairs.
-pub type Rounds<W, T> = BTreeMap<W, Vec<T>>;
+pub struct Rounds<W, T> {
+    runs: BTreeMap<W, Vec<T>>,
+    /// Those that failed: nothing of them counts.
+    failed: BTreeSet<W>,
+}
+
+impl<W, T> Default for Rounds<W, T> {
+    fn default() -> Self {
+        Self { runs: BTreeMap::new(), failed: BTreeSet::new() }
+    }
+}
+
+impl<W, T> Deref for Rounds<W, T> {
+    type Target = BTreeMap<W, Vec<T>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.runs
+    }
+}
+
+impl<W, T> IntoIterator for Rounds<W, T> {
+    type Item = (W, Vec<T>);
+    type IntoIter = btree_map::IntoIter<W, Vec<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.runs.into_iter()
+    }
+}
+
+impl<'a, W, T> IntoIterator for &'a Rounds<W, T> {
+    type Item = (&'a W, &'a Vec<T>);
+    type IntoIter = btree_map::Iter<'a, W, Vec<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.runs.iter()
+    }
+}
+
+impl<W: Ord, T> Rounds<W, T> {
+    /// The runs of a way that an aim is for.
+    pub fn of(&self, way: &W) -> Found<&[T]> {
+        match self.runs.get(way) {
+            Some(runs) => Ok(runs),
+            None if self.failed.contains(way) => Err(Verdict::Missed),
+            None => Err(Verdict::no_figure("it")),
+        }
+    }
+}
 
 impl Turns {
     /// Every way runs once a round, in an order that rotates; one that fails has no more turns.
@@ -27,17 +76,18 @@ impl Turns {
         mut once: impl FnMut(W) -> Result<T, String>,
     ) -> Rounds<W, T> {
         let mut ways = ways.to_vec();
-        let mut all = Rounds::new();
+        let mut all = Rounds::default();
         for round in 0..self.rounds {
             if round > 0 && self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
                 break;
             }
             for way in ways.clone() {
                 match once(way) {
-                    Ok(result) => all.entry(way).or_insert_with(Vec::new).push(result),
+                    Ok(result) => all.runs.entry(way).or_insert_with(Vec::new).push(result),
                     Err(error) => {
                         println!("{}: {error}\n", name(way));
-                        all.remove(&way);
+                        all.runs.remove(&way);
+                        all.failed.insert(way);
                         ways.retain(|other| *other != way);
                     }
                 }
@@ -72,11 +122,12 @@ impl<T: PartialEq> Same<T> {
     }
 }
 
-/// A figure of one way in parts of another's, round by round.
-pub fn ratio<W: Ord, T>(rounds: &Rounds<W, T>, way: &W, other: &W, figure: impl Fn(&T) -> f64) -> Option<Ratio> {
-    let (ours, theirs) = (rounds.get(way)?, rounds.get(other)?);
-    let pairs: Vec<(f64, f64)> = ours.iter().zip(theirs).map(|(a, b)| (figure(a), figure(b))).collect();
-    Ratio::of(&pairs)
+/// A figure of one way in parts of another's, round by round. An aim is for the first of them: where that failed, the aim
+/// is missed.
+pub fn ratio<W: Ord, T>(rounds: &Rounds<W, T>, way: &W, other: &W, figure: impl Fn(&T) -> f64) -> Found<Ratio> {
+    let (ours, theirs) = (rounds.of(way)?, rounds.get(other));
+    let pairs = ours.iter().zip(theirs.into_iter().flatten()).map(|(a, b)| (figure(a), figure(b)));
+    Ratio::of(&pairs.collect::<Vec<_>>()).ok_or(Verdict::no_figure("the other"))
 }
 
 #[cfg(test)]
@@ -103,12 +154,14 @@ mod tests {
         assert_eq!(rounds.keys().collect::<Vec<_>>(), [&1, &3]);
         assert_eq!(rounds[&3], [9.0, 15.0, 24.0]);
         assert_eq!(ratio(&rounds, &3, &1, |x| *x).unwrap().pairs, 3);
-        assert!(ratio(&rounds, &3, &2, |x| *x).is_none());
+        assert_eq!(ratio(&rounds, &3, &2, |x| *x), Err(Verdict::no_figure("the other")));
+        assert_eq!(ratio(&rounds, &2, &3, |x| *x), Err(Verdict::Missed), "it failed");
+        assert_eq!(ratio(&rounds, &4, &3, |x| *x), Err(Verdict::no_figure("it")), "it never ran");
     }
 
     #[test]
     fn after_the_deadline_there_is_one_round() {
         let turns = Turns { rounds: 3, deadline: Some(Instant::now()) };
-        assert_eq!(turns.run(&[()], |()| String::new(), |()| Ok(0)).remove(&()).unwrap().len(), 1);
+        assert_eq!(turns.run(&[()], |()| String::new(), |()| Ok(0))[&()].len(), 1);
     }
 }

@@ -179,15 +179,14 @@ impl Runs {
                 }
             };
             eprintln!("    {}", row.title);
-            match self.rounds(&row, is_cached) {
-                Ok(rounds) => {
-                    add_rows(&mut table, &row, &rounds);
-                    judge(aims, heading, &row, &rounds, is_cached);
-                    let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
-                    self.records.push((format!("{heading}: {}", row.title), named.collect()));
-                }
-                Err(why) => println!("{}: {why}\n", row.title),
-            }
+            let rounds = self.rounds(&row, is_cached).unwrap_or_else(|why| {
+                println!("{}: {why}\n", row.title);
+                Rounds::default()
+            });
+            add_rows(&mut table, &row, &rounds);
+            judge(aims, heading, &row, &rounds, is_cached);
+            let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
+            self.records.push((format!("{heading}: {}", row.title), named.collect()));
         }
         println!("### {heading}\n\n{table}\n");
     }
@@ -213,7 +212,7 @@ fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Samp
     for (way, samples) in rounds {
         let [wall, user, system] = table::times(samples);
         let faults: Vec<f64> = samples.iter().map(|sample| sample.used.faults as f64).collect();
-        let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).filter(|_| *way != Way::Plain);
+        let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).ok().filter(|_| *way != Way::Plain);
         table.add_row([
             row.title.clone(),
             way.name().to_owned(),

@@ -7,6 +7,7 @@ use crate::format;
 use crate::loops::Timed;
 use crate::plan::Launch;
 use crate::programs::find::{done, python};
+use crate::rule::Found;
 use crate::table::{self, NOTHING};
 use crate::turns::{Rounds, Same, ratio};
 use faultless_measure::paired::{Ratio, median};
@@ -53,8 +54,8 @@ impl Way {
     }
 }
 
-fn speed(rounds: &Rounds<Way, Timed>, way: Way, other: Way) -> Option<Ratio> {
-    ratio(rounds, &other, &way, |timed| timed.seconds)
+fn speed(rounds: &Rounds<Way, Timed>, way: Way, other: Way) -> Found<Ratio> {
+    ratio(rounds, &way, &other, |timed| timed.seconds).map(Ratio::inverse)
 }
 
 /// The script, once its array is there; the error says what is missing.
@@ -98,7 +99,7 @@ pub fn arrays(runs: &mut Runs, aims: &mut Aims) {
             let Some(all) = rounds.get(&way) else { continue };
             let time = median(&all.iter().map(|timed| timed.seconds).collect::<Vec<_>>());
             let to = |other: Way| {
-                let ratio = (other != way).then(|| speed(&rounds, way, other)).flatten();
+                let ratio = (other != way).then(|| speed(&rounds, way, other).ok()).flatten();
                 ratio.map_or(NOTHING.into(), |ratio| format::interval(&ratio))
             };
             table.add_row([

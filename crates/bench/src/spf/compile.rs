@@ -12,7 +12,7 @@ use crate::programs::job;
 use crate::schedule;
 use crate::table;
 use crate::turns::{Rounds, Same, ratio};
-use faultless_measure::paired::{Ratio, deviation, mean};
+use faultless_measure::paired::{deviation, mean};
 use faultless_page::knobs::Knob;
 
 /// Files that are compiled.
@@ -124,14 +124,15 @@ fn print(title: &str, files: u64, rounds: &Rounds<Way, Sample>) {
     );
     let mut columns = vec![""];
     columns.extend(rounds.keys().map(|way| way.name()));
-    columns.push("the last to the kernel");
+    let last = Way::all().into_iter().next_back().unwrap_or(Way::Kernel);
+    let of_last = format!("{} to the kernel", last.name());
+    columns.push(&of_last);
     let mut table = table::new_table(&columns);
     for (name, figure) in FIGURES {
         let of = |all: &Vec<Sample>| all.iter().map(figure).collect::<Vec<f64>>();
         let cells = rounds.values().map(|all| format!("{:.2} ({:.3})", mean(&of(all)), deviation(&of(all))));
-        let last = rounds.keys().next_back().copied().unwrap_or(Way::Kernel);
         let to = ratio(rounds, &last, &Way::Kernel, figure);
-        let to = to.as_ref().map_or("–".into(), |to: &Ratio| table::interval(to));
+        let to = to.map_or("–".into(), |to| table::interval(&to));
         table.add_row(std::iter::once(name.to_owned()).chain(cells).chain([to]));
     }
     println!("{table}\n");
