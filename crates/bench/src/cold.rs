@@ -17,6 +17,7 @@ use super::parts::Session;
 use super::plan::{Context, Launch, Row, Section};
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Same, Turns, ratio};
+use super::undo::Undo;
 use super::{parts, programs, schedule};
 use faultless_measure::paired::median;
 
@@ -143,19 +144,28 @@ impl Way {
 }
 
 /// A daemon, which ends with this.
-struct Reserve<'a> {
-    exe: &'a Path,
+struct Reserve {
+    daemon: Daemon,
+    _undo: Undo,
+}
+
+/// How it is spoken to.
+#[derive(Clone)]
+struct Daemon {
+    exe: PathBuf,
     socket: PathBuf,
 }
 
-impl<'a> Reserve<'a> {
+impl Reserve {
     /// Starts one, and waits until it holds `bytes`.
-    fn start(exe: &'a Path, dir: &Path, bytes: u64) -> Result<Self, String> {
-        let reserve = Self { exe, socket: dir.join("warm/socket") };
+    fn start(exe: &Path, dir: &Path, bytes: u64) -> Result<Self, String> {
+        let daemon = Daemon { exe: exe.to_owned(), socket: dir.join("warm/socket") };
+        let undone = daemon.clone();
+        let reserve = Self { daemon: daemon.clone(), _undo: Undo::by(move || _ = undone.say(&["stop"])) };
         let size = bytes.to_string();
-        reserve.say(&["start", "--force", "--keep", "5m", "--size", &size])?;
+        daemon.say(&["start", "--force", "--keep", "5m", "--size", &size])?;
         let end = std::time::Instant::now() + LIMIT;
-        while reserve.held()? < bytes {
+        while daemon.held()? < bytes {
             if std::time::Instant::now() > end {
                 return Err("the reserve does not fill".into());
             }
@@ -163,9 +173,11 @@ impl<'a> Reserve<'a> {
         }
         Ok(reserve)
     }
+}
 
+impl Daemon {
     fn say(&self, args: &[&str]) -> Result<Vec<u8>, String> {
-        let mut command = Command::new(self.exe);
+        let mut command = Command::new(&self.exe);
         command.arg("warm").args(args).env("FAULTLESS_WARM", &self.socket).stderr(Stdio::inherit());
         let out = command.output().map_err(|error| format!("{}: {error}", self.exe.display()))?;
         if out.status.success() { Ok(out.stdout) } else { Err(format!("warm {args:?}: {}", out.status)) }
@@ -180,19 +192,11 @@ impl<'a> Reserve<'a> {
     fn held(&self) -> Result<u64, String> {
         self.status("held_bytes")?.as_u64().ok_or_else(|| "held_bytes is no number".into())
     }
-}
 
-impl Reserve<'_> {
     /// Seconds of a processor that it took by now.
     fn processor(&self) -> Result<f64, String> {
         let seconds = |key| self.status(key)?.as_f64().ok_or_else(|| format!("{key} is no number"));
         Ok(seconds("user_s")? + seconds("system_s")?)
-    }
-}
-
-impl Drop for Reserve<'_> {
-    fn drop(&mut self) {
-        let _ = self.say(&["stop"]);
     }
 }
 
@@ -229,15 +233,15 @@ impl Runs<'_> {
             Way::Reserve => Some(Reserve::start(&c.exe, &c.dir, c.size(RESERVE))?),
             _ => None,
         };
-        reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.socket));
+        reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.daemon.socket));
         std::thread::sleep(self.idle);
-        let before = reserve.as_ref().map(Reserve::processor).transpose()?;
+        let before = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let _always = match (&self.huge, way) {
             (Some(huge), Way::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
             _ => None,
         };
         let (run, sum) = read(measure(&mut command, LIMIT)?)?;
-        let after = reserve.as_ref().map(Reserve::processor).transpose()?;
+        let after = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let daemon = after.zip(before).map(|(after, before)| after - before);
         Ok((Measured { sample: run.sample, daemon }, sum))
     }

@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
-use tempfile::TempDir;
 
 use super::aims::Aims;
 use super::contender::Contender;
 use super::machine::Machine;
 use super::plan::Context;
+use super::undo::{self, Folder};
 
 /// Options of a bench in parts.
 #[derive(clap::Args)]
@@ -66,9 +66,9 @@ pub struct Place {
 
 impl Place {
     /// A folder there, which goes with its value.
-    pub fn folder(&self) -> Result<TempDir> {
+    pub fn folder(&self) -> Result<Folder> {
         let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        tempfile::tempdir_in(&dir).with_context(|| format!("files in {}", dir.display()))
+        tempfile::tempdir_in(&dir).map(Folder::of).with_context(|| format!("files in {}", dir.display()))
     }
 }
 
@@ -89,14 +89,15 @@ pub struct Session {
     /// Where it runs.
     pub machine: Machine,
     /// For what the programs read and write; it goes with the session.
-    pub dir: TempDir,
+    pub dir: Folder,
 }
 
 impl Session {
-    /// Begins now, on this machine.
+    /// Begins now, on this machine. A signal that ends it leaves nothing behind.
     pub fn begin() -> Result<Self> {
         let start = Instant::now();
-        let dir = tempfile::tempdir().context("a folder for the inputs")?;
+        undo::on_signals().context("signals")?;
+        let dir = tempfile::tempdir().map(Folder::of).context("a folder for the inputs")?;
         Ok(Self { start, machine: Machine::read(), dir })
     }
 

@@ -1,14 +1,10 @@
 //! `faultless bench run`.
 
-use std::fs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::contender::Contender;
 use super::contenders::Contenders;
@@ -70,7 +66,6 @@ pub fn main(args: &Args) -> Result<()> {
         rows.iter().for_each(|row| println!("{:24} {}", row.id, row.title));
         return Ok(());
     }
-    remove_on_signal(session.dir.path().to_owned())?;
     let wanted = if args.contenders.is_empty() { Contender::value_variants() } else { &args.contenders };
     let mut contenders = Contenders::find(&context.exe, &context.dir, wanted).map_err(anyhow::Error::msg)?;
     if let Some(before) = &args.before {
@@ -162,18 +157,6 @@ fn select(args: &Args, rows: Vec<Row>) -> Vec<Row> {
         Section::Loops | Section::Costs | Section::Memory => !args.programs,
     };
     rows.into_iter().filter(|row| is_named(row) && is_kind(row)).collect()
-}
-
-/// The inputs are large: they go even when the bench is interrupted.
-fn remove_on_signal(dir: PathBuf) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let _ = fs::remove_dir_all(&dir);
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
 }
 
 fn judge(board: &Board) -> Vec<Vec<Judgement>> {

@@ -7,6 +7,7 @@ use faultless_page::stats::Counter;
 use super::runs::{Runs, Way};
 use crate::aims::Aims;
 use crate::loops::Steps;
+use crate::process;
 use crate::rule::Verdict;
 use crate::table;
 use crate::turns::{Turns, ratio};
@@ -79,12 +80,11 @@ struct Figures<'a> {
 /// The steps of the neighbour, and what the scrubber counted beside it: bytes and ns.
 fn beside(runs: &mut Runs, way: Way, seconds: f64) -> Result<(Steps, [u64; 2]), String> {
     let longer = seconds + 0.3;
-    let mut child = Command::new(&runs.context.own)
-        .args(["loop", "neighbour", "--seconds", &seconds.to_string()])
-        .env_remove("LD_PRELOAD")
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
+    let mut command = Command::new(&runs.context.own);
+    command.args(["loop", "neighbour", "--seconds", &seconds.to_string()]);
+    command.env_remove("LD_PRELOAD").stdout(Stdio::piped());
+    process::tie(&mut command);
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
     let size = runs.context.size(64 << 20);
     let launch = runs.looping(&format!("releases --size {size} --rest 50 --seconds {longer}"));
     let beside = runs.sample(&launch, way);
