@@ -5,8 +5,15 @@ use super::table;
 use faultless_measure::paired::{Estimate, Ratio};
 
 /// Lines, in the order in which they were found.
-#[derive(Default)]
-pub struct Aims(Vec<(String, Judged)>);
+#[derive(Default, serde::Serialize)]
+pub struct Aims(Vec<Line>);
+
+#[derive(serde::Serialize)]
+struct Line {
+    line: String,
+    #[serde(flatten)]
+    judged: Judged,
+}
 
 impl Aims {
     /// At least `n` times as fast.
@@ -22,7 +29,7 @@ impl Aims {
     fn ratio(&mut self, what: &str, aimed: &str, aim: Aim, ratio: Found<Ratio>) {
         match ratio {
             Ok(ratio) => {
-                self.0.push((format!("{what}: {} {aimed}", table::interval(&ratio)), judge(aim, ratio)));
+                self.push(format!("{what}: {} {aimed}", table::interval(&ratio)), judge(aim, ratio));
             }
             Err(verdict) => self.without_figure(format!("{what}: ? {aimed}"), verdict),
         }
@@ -34,7 +41,7 @@ impl Aims {
         match values.and_then(|values| Estimate::of(&values).ok_or(Verdict::no_figure("it"))) {
             Ok(estimate) => {
                 let line = format!("{what}: {}, {aimed}", table::seconds(estimate.value));
-                self.0.push((line, judge(Aim::AtMost(most), estimate)));
+                self.push(line, judge(Aim::AtMost(most), estimate));
             }
             Err(verdict) => self.without_figure(format!("{what}: ?, {aimed}"), verdict),
         }
@@ -42,16 +49,20 @@ impl Aims {
 
     /// Something that is counted, or that is no measurement.
     pub fn counted(&mut self, line: String, value: f64, aim: Aim) {
-        self.0.push((line, judge(aim, Reached::counted(value))));
+        self.push(line, judge(aim, Reached::counted(value)));
     }
 
     /// Something that has no figure, because it did not come about or cannot be said.
     pub fn without_figure(&mut self, line: impl Into<String>, verdict: Verdict) {
-        self.0.push((line.into(), Judged::without_figure(verdict)));
+        self.push(line.into(), Judged::without_figure(verdict));
+    }
+
+    fn push(&mut self, line: String, judged: Judged) {
+        self.0.push(Line { line, judged });
     }
 
     fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|(line, judged)| format!("- {line}: {judged}"))
+        self.0.iter().map(|Line { line, judged }| format!("- {line}: {judged}"))
     }
 
     /// Says which were reached.

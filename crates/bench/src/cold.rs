@@ -4,6 +4,7 @@
 //! daemon of the reserve has a socket of its own, and runs during the runs of its way alone.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -38,8 +39,8 @@ pub struct Args {
     #[arg(long)]
     full: bool,
     /// Rounds.
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    rounds: usize,
+    #[arg(long, default_value = "3", value_name = "N")]
+    rounds: NonZeroUsize,
     /// Seconds for which the machine is idle before each run.
     #[arg(long, default_value_t = 8, value_name = "N")]
     idle: u64,
@@ -259,6 +260,7 @@ struct Measured {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let context = Context { quick: args.quick, ..session.context(&args.python)? };
+    parts::try_open(&[args.json.as_deref()])?;
     session.introduce(&[]);
     let huge = match Huge::new() {
         Ok(huge) => Some(huge),
@@ -297,7 +299,7 @@ pub fn main(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let turns = Turns { rounds: args.rounds, deadline: None };
+        let turns = Turns { rounds: args.rounds.get(), deadline: None };
         let mut computed = Same::default();
         let once = |way| {
             let (measured, sum) = runs.once(&row, &launch, way)?;

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use super::contender::Contender;
 use super::contenders::Contenders;
 use super::machine::Machine;
-use super::parts::{Session, save};
+use super::parts::{self, Session, save};
 use super::plan::{Context, Field, Line, Row, Section, Start};
 use super::rule::Verdict;
 use super::schedule::{self, Results};
@@ -58,10 +58,8 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let context = Context { full: args.full, quick: args.quick, ..session.context(&args.python)? };
-    let rows = select(args, all_rows(&context));
-    if rows.is_empty() {
-        bail!("no row has such a name; `faultless bench run --list` names them");
-    }
+    parts::try_open(&[args.json.as_deref()])?;
+    let rows = select(args, all_rows(&context))?;
     if args.list {
         rows.iter().for_each(|row| println!("{:24} {}", row.id, row.title));
         return Ok(());
@@ -149,14 +147,19 @@ fn cold_twin(row: Row) -> Option<Row> {
     })
 }
 
-fn select(args: &Args, rows: Vec<Row>) -> Vec<Row> {
+fn select(args: &Args, rows: Vec<Row>) -> Result<Vec<Row>> {
     let is_named =
         |row: &Row| args.only.is_empty() || args.only.iter().any(|name| row.id.starts_with(name.as_str()));
     let is_kind = |row: &Row| match row.section {
         Section::Programs | Section::Quiet => !args.loops,
         Section::Loops | Section::Costs | Section::Memory => !args.programs,
     };
-    rows.into_iter().filter(|row| is_named(row) && is_kind(row)).collect()
+    let rows: Vec<Row> = rows.into_iter().filter(is_kind).collect();
+    let is_lost = |name: &&String| !rows.iter().any(|row| row.id.starts_with(name.as_str()));
+    if let Some(name) = args.only.iter().find(is_lost) {
+        bail!("no row has a name that starts with {name}; `faultless bench run --list` names them");
+    }
+    Ok(rows.into_iter().filter(is_named).collect())
 }
 
 fn judge(board: &Board) -> Vec<Vec<Judgement>> {
@@ -232,6 +235,23 @@ mod tests {
                 assert!(among.iter().all(|contender| runs.contains(contender)), "{}", row.id);
             }
         }
+    }
+
+    #[test]
+    fn a_name_without_a_row_is_an_error_even_beside_one_that_has_some() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let selected = |words: &[&str]| {
+            let line = <Line as clap::Parser>::parse_from(["run"].iter().chain(words));
+            select(&line.args, all_rows(&context(false)))
+        };
+        assert!(selected(&["--only", "touch"]).unwrap().len() > 1);
+        let error = selected(&["--only", "touch", "--only", "nosuch"]).err().expect("an error");
+        assert!(error.to_string().contains("nosuch"), "{error}");
+        assert!(selected(&["--programs", "--only", "touch"]).is_err());
     }
 
     #[test]

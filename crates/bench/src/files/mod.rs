@@ -248,10 +248,10 @@ pub fn main(args: &Args) -> Result<()> {
     session.introduce(&[]);
     let huge = Huge::new().map_err(|why| println!("No huge pages always: {why}.\n")).ok();
     let path = read_ahead(files.path())?;
-    let found = fs::read_to_string(&path).map(|text| text.trim().to_owned());
-    let found = found.with_context(|| format!("{}: the files are not on a device", path.display()))?;
+    let read = || fs::read_to_string(&path).map(|text| text.trim().to_owned());
+    let found = read().with_context(|| format!("{}: the files are not on a device", path.display()))?;
     println!("The device reads {found} KiB ahead.\n");
-    let setting = Setting::new(&path, found);
+    let setting = Setting::new(&path, || read().map_err(|error| error.to_string()));
     let mut runs = Runs { context, dir: files.path().to_owned(), huge, records: Vec::new() };
     let aims = args.parts.run(&session, |part, aims| {
         let rows = match part {

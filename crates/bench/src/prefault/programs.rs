@@ -106,7 +106,7 @@ pub fn programs(context: &Context, machine: &Machine, start: Instant, aims: &mut
     for contender in wanted.into_iter().filter(|contender| contender.is_own()) {
         let all = results.iter().filter_map(|results| results.runs.get(&contender));
         let sum = all.map(|runs| Ahead::of(runs)).fold(Ahead::default(), Ahead::and);
-        println!("| all | {} | | | | | | | {} |", contender.name(), sum.cells(1));
+        println!("| all, of all runs together | {} | | | | | | | {} |", contender.name(), sum.cells(1));
         let name = contender.name();
         let line = |of: String| {
             let aimed = UNUSED * 100.0;

@@ -60,6 +60,7 @@ const SMALLEST: u64 = 256 << 20;
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, session.dir.path());
+    parts::try_open(&[args.svg.as_deref()])?;
     session.introduce(&[]);
     let aims = args.parts.run(&session, |part, aims| match part {
         Part::Forks => forks::tables(&mut runs, aims),
