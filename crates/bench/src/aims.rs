@@ -1,7 +1,7 @@
 //! What is aimed at, and what was reached: the lines below the tables. [`rule`](super::rule) judges them.
 
+use super::format;
 use super::rule::{Aim, Found, Judged, Reached, Verdict, judge};
-use super::table;
 use faultless_measure::paired::{Estimate, Ratio};
 
 /// Lines, in the order in which they were found.
@@ -29,7 +29,7 @@ impl Aims {
     fn ratio(&mut self, what: &str, aimed: &str, aim: Aim, ratio: Found<Ratio>) {
         match ratio {
             Ok(ratio) => {
-                self.push(format!("{what}: {} {aimed}", table::interval(&ratio)), judge(aim, ratio));
+                self.push(format!("{what}: {} {aimed}", format::interval(&ratio)), judge(aim, ratio));
             }
             Err(verdict) => self.without_figure(format!("{what}: ? {aimed}"), verdict),
         }
@@ -37,11 +37,11 @@ impl Aims {
 
     /// Seconds of each round, at most these.
     pub fn seconds(&mut self, what: &str, most: f64, values: Found<Vec<f64>>) {
-        let aimed = format!("aimed at {} at most", table::seconds(most));
+        let aimed = format!("aimed at {} at most", format::seconds(most));
         match values.and_then(|values| Estimate::of(&values).ok_or(Verdict::no_figure("it"))) {
             Ok(estimate) => {
-                let line = format!("{what}: {}, {aimed}", table::seconds(estimate.value));
-                self.push(line, judge(Aim::AtMost(most), estimate));
+                let line = format!("{what}: {}, {aimed}", format::estimate(&estimate, format::seconds));
+                self.push(line, judge(Aim::AtMost(most), Reached::shown(&estimate, format::seconds)));
             }
             Err(verdict) => self.without_figure(format!("{what}: ?, {aimed}"), verdict),
         }

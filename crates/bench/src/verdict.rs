@@ -136,17 +136,20 @@ impl Board<'_> {
             }
         };
         let more: Vec<f64> = pairs.iter().map(|(own, other)| own - other).collect();
-        let more = Estimate::of(&more).map_or((0.0, Reached::counted(0.0)), |more| (more.value, more.into()));
+        let more = |most: f64, show: fn(f64) -> String| {
+            let more = Estimate::of(&more).expect("a ratio is of some pairs");
+            (format::estimate(&more, show), judge(Aim::AtMost(most), Reached::shown(&more, show)))
+        };
         let (reached, judged) = match target.bound {
             Bound::Speed(least) => {
                 let speed = ratio.inverse();
                 (format::interval(&speed), judge(Aim::AtLeast(least), speed))
             }
             Bound::Share(most) => (format::interval(&ratio), judge(Aim::AtMost(most), ratio)),
-            Bound::Extra(most) => (format::seconds(more.0), judge(Aim::AtMost(most), more.1)),
+            Bound::Extra(most) => more(most, format::seconds),
             Bound::Budget => {
                 let processes = self.peak(row, Contender::Faultless).map_or(1, |peak| peak.processes);
-                (format::bytes(more.0), judge(Aim::AtMost(self.allowed(processes) as f64), more.1))
+                more(self.allowed(processes) as f64, format::bytes)
             }
         };
         Judgement { target: text, reached: Some(reached), judged }
@@ -189,17 +192,17 @@ mod tests {
     fn bounds() {
         use Contender::*;
         let twice = [(Plain, &[2.0, 4.0][..]), (Faultless, &[1.0, 2.0])];
-        assert_eq!(verdict(Bound::Speed(2.0), Against::PLAIN, &twice), Verdict::Met);
+        assert_eq!(verdict(Bound::Speed(1.9), Against::PLAIN, &twice), Verdict::Met);
         assert_eq!(verdict(Bound::Speed(2.1), Against::PLAIN, &twice), Verdict::Missed);
-        assert_eq!(verdict(Bound::Share(0.5), Against::PLAIN, &twice), Verdict::Met);
+        assert_eq!(verdict(Bound::Share(0.6), Against::PLAIN, &twice), Verdict::Met);
         assert_eq!(verdict(Bound::Share(0.4), Against::PLAIN, &twice), Verdict::Missed);
         let more = [(Plain, &[100.0; 6][..]), (Faultless, &[165.0; 6])];
         let budget = 64.0 + (1 << 20) as f64;
-        let most = [(Plain, &[100.0; 6][..]), (Faultless, &[100.0 + budget; 6])];
-        let above = [(Plain, &[100.0; 6][..]), (Faultless, &[101.0 + budget; 6])];
+        let most = [(Plain, &[100.0; 6][..]), (Faultless, &[100.0 + 0.9 * budget; 6])];
+        let above = [(Plain, &[100.0; 6][..]), (Faultless, &[100.0 + 1.1 * budget; 6])];
         assert_eq!(verdict(Bound::Budget, Against::PLAIN, &most), Verdict::Met);
         assert_eq!(verdict(Bound::Budget, Against::PLAIN, &above), Verdict::Missed);
-        assert_eq!(verdict(Bound::Extra(65.0), Against::PLAIN, &more), Verdict::Met);
+        assert_eq!(verdict(Bound::Extra(66.0), Against::PLAIN, &more), Verdict::Met);
         assert!(matches!(verdict(Bound::Speed(1.0), Against::HUGE, &twice), Verdict::Unresolved(_)));
     }
 
