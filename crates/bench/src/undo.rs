@@ -37,12 +37,11 @@ impl Undo {
     /// By removing a folder with all that is in it.
     pub fn folder(path: &Path) -> Self {
         let path = path.to_owned();
-        Self::by(move || {
-            if let Err(error) = fs::remove_dir_all(&path) {
-                if error.kind() != io::ErrorKind::NotFound {
-                    eprintln!("faultless: {}: {error}", path.display());
-                }
+        Self::by(move || match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                eprintln!("faultless: {}: {error}", path.display());
             }
+            _ => {}
         })
     }
 }
