@@ -8,9 +8,9 @@ use std::time::Instant;
 use super::rule::{Found, Verdict};
 use faultless_measure::paired::Ratio;
 
-/// The order of a round. Over as many rounds as there are ways, or twice as many of an odd number, each way is first as
-/// often as each other, and comes right after each other as often: what one leaves in caches and in memory hits all
-/// alike. It is the design of E. J. Williams (Experimental designs balanced for the estimation of residual effects of
+/// The order of a round. The orders of as many rounds as there are ways, or twice as many of an odd number, are balanced.
+/// Each way is first equally often, and comes equally often right after each other. So what one leaves in caches and in
+/// memory hits all alike. It is the design of E. J. Williams (Experimental designs balanced for the estimation of residual effects of
 /// treatments, 1949).
 pub fn order<T: Copy>(ways: &[T], round: usize) -> Vec<T> {
     let n = ways.len();
