@@ -2,6 +2,7 @@
 
 use super::contender::Contender;
 use super::plan::Against;
+use super::rule::{Aim, Verdict, judge};
 use super::table::{NOTHING, cell, interval, new_table, title};
 use super::verdict::Board;
 use faultless_measure::paired::{RESOLVING, Ratio};
@@ -11,9 +12,11 @@ fn verdict(ratio: &Ratio) -> String {
     match ratio.pairs {
         // Their range is no interval.
         pairs if pairs < RESOLVING => format!("not resolved ({pairs} of {RESOLVING} pairs)"),
-        _ if ratio.high < 1.0 => "resolved gain".into(),
-        _ if ratio.low > 1.0 => "**resolved loss**".into(),
-        _ => "not resolved".into(),
+        _ => match judge(Aim::AtMost(1.0), *ratio).verdict {
+            Verdict::Met => "resolved gain".into(),
+            Verdict::Missed => "**resolved loss**".into(),
+            Verdict::Unresolved(_) => "not resolved".into(),
+        },
     }
 }
 
@@ -26,7 +29,7 @@ pub fn table(board: &Board) -> Option<String> {
             continue;
         }
         for line in &row.lines {
-            let ratio = Ratio::of(&board.pairs(index, Against::One(Contender::Before), line.metric));
+            let ratio = board.ratio(index, Against::One(Contender::Before), line.metric).ok();
             table.add_row(vec![
                 title(&row.title, line.metric),
                 cell(board, index, Contender::Before, line.metric),

@@ -4,6 +4,7 @@
 //! daemon of the reserve has a socket of its own, and runs during the runs of its way alone.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,8 +17,9 @@ use super::measure::{Sample, measure};
 use super::parts::Session;
 use super::plan::{Context, Launch, Row, Section};
 use super::table::{self, NOTHING};
-use super::turns::{Rounds, Turns, ratio};
-use super::{parts, programs};
+use super::turns::{Rounds, Same, Turns, ratio};
+use super::undo::Undo;
+use super::{parts, programs, schedule};
 use faultless_measure::paired::median;
 
 /// Bytes of the first touch.
@@ -37,8 +39,8 @@ pub struct Args {
     #[arg(long)]
     full: bool,
     /// Rounds.
-    #[arg(long, default_value_t = 3, value_name = "N")]
-    rounds: usize,
+    #[arg(long, default_value = "3", value_name = "N")]
+    rounds: NonZeroUsize,
     /// Seconds for which the machine is idle before each run.
     #[arg(long, default_value_t = 8, value_name = "N")]
     idle: u64,
@@ -143,19 +145,28 @@ impl Way {
 }
 
 /// A daemon, which ends with this.
-struct Reserve<'a> {
-    exe: &'a Path,
+struct Reserve {
+    daemon: Daemon,
+    _undo: Undo,
+}
+
+/// How it is spoken to.
+#[derive(Clone)]
+struct Daemon {
+    exe: PathBuf,
     socket: PathBuf,
 }
 
-impl<'a> Reserve<'a> {
+impl Reserve {
     /// Starts one, and waits until it holds `bytes`.
-    fn start(exe: &'a Path, dir: &Path, bytes: u64) -> Result<Self, String> {
-        let reserve = Self { exe, socket: dir.join("warm/socket") };
+    fn start(exe: &Path, dir: &Path, bytes: u64) -> Result<Self, String> {
+        let daemon = Daemon { exe: exe.to_owned(), socket: dir.join("warm/socket") };
+        let undone = daemon.clone();
+        let reserve = Self { daemon: daemon.clone(), _undo: Undo::by(move || _ = undone.say(&["stop"])) };
         let size = bytes.to_string();
-        reserve.say(&["start", "--force", "--keep", "5m", "--size", &size])?;
+        daemon.say(&["start", "--force", "--keep", "5m", "--size", &size])?;
         let end = std::time::Instant::now() + LIMIT;
-        while reserve.held()? < bytes {
+        while daemon.held()? < bytes {
             if std::time::Instant::now() > end {
                 return Err("the reserve does not fill".into());
             }
@@ -163,9 +174,11 @@ impl<'a> Reserve<'a> {
         }
         Ok(reserve)
     }
+}
 
+impl Daemon {
     fn say(&self, args: &[&str]) -> Result<Vec<u8>, String> {
-        let mut command = Command::new(self.exe);
+        let mut command = Command::new(&self.exe);
         command.arg("warm").args(args).env("FAULTLESS_WARM", &self.socket).stderr(Stdio::inherit());
         let out = command.output().map_err(|error| format!("{}: {error}", self.exe.display()))?;
         if out.status.success() { Ok(out.stdout) } else { Err(format!("warm {args:?}: {}", out.status)) }
@@ -180,19 +193,11 @@ impl<'a> Reserve<'a> {
     fn held(&self) -> Result<u64, String> {
         self.status("held_bytes")?.as_u64().ok_or_else(|| "held_bytes is no number".into())
     }
-}
 
-impl Reserve<'_> {
     /// Seconds of a processor that it took by now.
     fn processor(&self) -> Result<f64, String> {
         let seconds = |key| self.status(key)?.as_f64().ok_or_else(|| format!("{key} is no number"));
         Ok(seconds("user_s")? + seconds("system_s")?)
-    }
-}
-
-impl Drop for Reserve<'_> {
-    fn drop(&mut self) {
-        let _ = self.say(&["stop"]);
     }
 }
 
@@ -217,28 +222,29 @@ impl Runs<'_> {
         command
     }
 
-    fn once(&self, launch: &Launch, way: Way) -> Result<Measured, String> {
+    fn once(&self, row: &Row, launch: &Launch, way: Way) -> Result<(Measured, u64), String> {
         let c = self.context;
+        let read = |sample| schedule::read(row, launch, 0, sample);
         let notes = tempfile::tempdir_in(&c.dir).map_err(|error| error.to_string())?;
         let mut command = self.command(launch, way, notes.path());
         if way == Way::Again {
-            measure(&mut self.command(launch, way, notes.path()), LIMIT)?;
+            read(measure(&mut self.command(launch, way, notes.path()), LIMIT)?)?;
         }
         let reserve = match way {
             Way::Reserve => Some(Reserve::start(&c.exe, &c.dir, c.size(RESERVE))?),
             _ => None,
         };
-        reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.socket));
+        reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.daemon.socket));
         std::thread::sleep(self.idle);
-        let before = reserve.as_ref().map(Reserve::processor).transpose()?;
+        let before = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let _always = match (&self.huge, way) {
             (Some(huge), Way::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
             _ => None,
         };
-        let sample = measure(&mut command, LIMIT)?;
-        let after = reserve.as_ref().map(Reserve::processor).transpose()?;
+        let (run, sum) = read(measure(&mut command, LIMIT)?)?;
+        let after = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let daemon = after.zip(before).map(|(after, before)| after - before);
-        Ok(Measured { sample, daemon })
+        Ok((Measured { sample: run.sample, daemon }, sum))
     }
 }
 
@@ -254,6 +260,7 @@ struct Measured {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let context = Context { quick: args.quick, ..session.context(&args.python)? };
+    parts::try_open(&[args.json.as_deref()])?;
     session.introduce(&[]);
     let huge = match Huge::new() {
         Ok(huge) => Some(huge),
@@ -292,8 +299,13 @@ pub fn main(args: &Args) -> Result<()> {
                 continue;
             }
         };
-        let turns = Turns { rounds: args.rounds, deadline: None };
-        let rounds = turns.run(&ways, |way| way.name().into(), |way| runs.once(&launch, way));
+        let turns = Turns { rounds: args.rounds.get(), deadline: None };
+        let mut computed = Same::default();
+        let once = |way| {
+            let (measured, sum) = runs.once(&row, &launch, way)?;
+            computed.check(sum).map(|()| measured)
+        };
+        let rounds = turns.run(&ways, |way| way.name().into(), once);
         add_rows(&mut table, &row.title, &rounds);
         let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
         all.insert(format!("{work:?}"), named.collect::<BTreeMap<_, _>>());
@@ -310,7 +322,7 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
     for (way, runs) in rounds {
         let samples: Vec<_> = runs.iter().map(|run| run.sample.clone()).collect();
         let [wall, user, system] = table::times(&samples);
-        let to_plain = ratio(rounds, way, &Way::Plain, |run| run.sample.wall).filter(|_| *way != Way::Plain);
+        let to_plain = ratio(rounds, way, &Way::Plain, |run| run.sample.wall).ok().filter(|_| *way != Way::Plain);
         let middle = |figure: &dyn Fn(&Measured) -> Option<f64>| {
             median(&runs.iter().filter_map(figure).collect::<Vec<_>>())
         };

@@ -14,6 +14,7 @@ use super::contender::Contender;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::plan::{Launch, Row, Start};
+use super::undo::Undo;
 use faultless_measure::library;
 use faultless_measure::pages::{Counters, Dir};
 
@@ -102,6 +103,7 @@ impl Contenders {
             return measure(&mut command, row.limit);
         }
         let dir = Dir::create().map_err(|error| format!("no place for counters: {error}"))?;
+        let _undo = Undo::folder(dir.path());
         let sample = measure(command.env("FAULTLESS_STATS", dir.path()), row.limit)?;
         let (pages, wrong) = dir.read().map_err(|error| error.to_string())?;
         if let Some(wrong) = wrong.first() {

@@ -12,8 +12,8 @@ pub struct Huge(Setting);
 impl Huge {
     /// The error says why there is no such contender.
     pub fn new() -> Result<Huge, String> {
-        let found = machine::huge_page_mode().ok_or("this kernel has no transparent huge pages")?;
-        Setting::new(Path::new(THP), found).map(Huge)
+        let read = || machine::huge_page_mode().ok_or("this kernel has no transparent huge pages".into());
+        Setting::new(Path::new(THP), read).map(Huge)
     }
 
     /// Sets the mode until the returned guard is dropped.

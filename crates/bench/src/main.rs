@@ -32,6 +32,7 @@ mod setting;
 mod spf;
 mod table;
 mod turns;
+mod undo;
 mod verdict;
 
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::peak::{self, Peak, Watch};
 use super::process::{self, Usage};
+use super::undo::Undo;
 use faultless_measure::pages::Counters;
 
 /// What one run used.
@@ -40,6 +41,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
 
     let start = Instant::now();
     let pid = command.spawn().map_err(text)?.id();
+    let group = Undo::by(move || process::kill_group(pid));
     let ended = AtomicBool::new(false);
     let (usage, wall, watch, late) = thread::scope(|scope| {
         let sampler = scope.spawn(|| watch(pid, &ended, start + limit));
@@ -50,7 +52,7 @@ pub fn measure(command: &mut Command, limit: Duration) -> Result<Sample, String>
         let (watch, late) = sampler.join().expect("the sampler does not panic");
         (usage, wall, watch, late)
     });
-    process::kill_group(pid);
+    drop(group);
     if late {
         return Err(format!("over {} s", limit.as_secs()));
     }

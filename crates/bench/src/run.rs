@@ -1,19 +1,15 @@
 //! `faultless bench run`.
 
-use std::fs;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::contender::Contender;
 use super::contenders::Contenders;
 use super::machine::Machine;
-use super::parts::{Session, save};
+use super::parts::{self, Session, save};
 use super::plan::{Context, Field, Line, Row, Section, Start};
 use super::rule::Verdict;
 use super::schedule::{self, Results};
@@ -62,15 +58,12 @@ pub struct Args {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let context = Context { full: args.full, quick: args.quick, ..session.context(&args.python)? };
-    let rows = select(args, all_rows(&context));
-    if rows.is_empty() {
-        bail!("no row has such a name; `faultless bench run --list` names them");
-    }
+    parts::try_open(&[args.json.as_deref()])?;
+    let rows = select(args, all_rows(&context))?;
     if args.list {
         rows.iter().for_each(|row| println!("{:24} {}", row.id, row.title));
         return Ok(());
     }
-    remove_on_signal(session.dir.path().to_owned())?;
     let wanted = if args.contenders.is_empty() { Contender::value_variants() } else { &args.contenders };
     let mut contenders = Contenders::find(&context.exe, &context.dir, wanted).map_err(anyhow::Error::msg)?;
     if let Some(before) = &args.before {
@@ -154,26 +147,19 @@ fn cold_twin(row: Row) -> Option<Row> {
     })
 }
 
-fn select(args: &Args, rows: Vec<Row>) -> Vec<Row> {
+fn select(args: &Args, rows: Vec<Row>) -> Result<Vec<Row>> {
     let is_named =
         |row: &Row| args.only.is_empty() || args.only.iter().any(|name| row.id.starts_with(name.as_str()));
     let is_kind = |row: &Row| match row.section {
         Section::Programs | Section::Quiet => !args.loops,
         Section::Loops | Section::Costs | Section::Memory => !args.programs,
     };
-    rows.into_iter().filter(|row| is_named(row) && is_kind(row)).collect()
-}
-
-/// The inputs are large: they go even when the bench is interrupted.
-fn remove_on_signal(dir: PathBuf) -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    thread::spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let _ = fs::remove_dir_all(&dir);
-            std::process::exit(128 + signal);
-        }
-    });
-    Ok(())
+    let rows: Vec<Row> = rows.into_iter().filter(is_kind).collect();
+    let is_lost = |name: &&String| !rows.iter().any(|row| row.id.starts_with(name.as_str()));
+    if let Some(name) = args.only.iter().find(is_lost) {
+        bail!("no row has a name that starts with {name}; `faultless bench run --list` names them");
+    }
+    Ok(rows.into_iter().filter(is_named).collect())
 }
 
 fn judge(board: &Board) -> Vec<Vec<Judgement>> {
@@ -233,6 +219,39 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A best of several is known only where each of them runs.
+    #[test]
+    fn all_of_those_whose_best_is_a_target_run_the_row() {
+        for row in all_rows(&context(true)) {
+            let runs = row.field.contenders();
+            for target in row.lines.iter().flat_map(|line| &line.targets) {
+                let among = match target.against {
+                    Against::BestKernel => &[Contender::Plain, Contender::Huge][..],
+                    Against::BestRetaining => &Contender::RETAINING,
+                    _ => &[],
+                };
+                assert!(among.iter().all(|contender| runs.contains(contender)), "{}", row.id);
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_row_is_an_error_even_beside_one_that_has_some() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let selected = |words: &[&str]| {
+            let line = <Line as clap::Parser>::parse_from(["run"].iter().chain(words));
+            select(&line.args, all_rows(&context(false)))
+        };
+        assert!(selected(&["--only", "touch"]).unwrap().len() > 1);
+        let error = selected(&["--only", "touch", "--only", "nosuch"]).err().expect("an error");
+        assert!(error.to_string().contains("nosuch"), "{error}");
+        assert!(selected(&["--programs", "--only", "touch"]).is_err());
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Runs the rows: contenders in turns, in an order that rotates from round to round, within the time there is.
+//! Runs the rows: contenders in turns, in an order that is another in each round, within the time there is.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::contenders::Contenders;
 use super::loops::Outcome;
 use super::measure::Sample;
 use super::plan::{Context, Launch, Metric, Row, Start};
+use super::turns::{Same, order};
 
 /// How long memory lies idle before a cold run: a machine below takes it back within that.
 const IDLE: Duration = Duration::from_secs(15);
@@ -52,17 +54,19 @@ pub struct Results {
     pub runs: BTreeMap<Contender, Vec<Run>>,
     /// Why a contender has no figure.
     pub failures: BTreeMap<Contender, String>,
-    /// Of what the first run computed.
+    /// What the runs computed.
     #[serde(skip)]
-    pub checksum: Option<u64>,
+    pub computed: Same<u64>,
 }
 
 impl Results {
     /// Takes in one run; one that computed something else than the first of the row is a failure.
     fn add(&mut self, contender: Contender, run: Result<(Run, u64), String>) {
         let failure = match run {
-            Ok((_, sum)) if *self.checksum.get_or_insert(sum) != sum => "wrong result".to_owned(),
-            Ok((run, _)) => return self.runs.entry(contender).or_default().push(run),
+            Ok((run, sum)) => match self.computed.check(sum) {
+                Ok(()) => return self.runs.entry(contender).or_default().push(run),
+                Err(wrong) => wrong,
+            },
             Err(reason) => reason,
         };
         self.runs.remove(&contender);
@@ -134,15 +138,15 @@ impl Group<'_> {
                 break;
             }
             show(round);
-            for (index, launch, contender) in rotated(&jobs, round) {
-                let row = &self.rows[*index];
-                if round < row.rounds && !results[*index].failures.contains_key(contender) {
+            for (index, launch, contender) in order(&jobs, round) {
+                let row = &self.rows[index];
+                if round < row.rounds && !results[index].failures.contains_key(&contender) {
                     if row.is_cold && !self.context.quick {
                         thread::sleep(IDLE);
                     }
                     self.warm(row);
-                    let run = self.contenders.run(row, launch, *contender);
-                    results[*index].add(*contender, run.and_then(|sample| read(row, launch, round, sample)));
+                    let run = self.contenders.run(row, launch, contender);
+                    results[index].add(contender, run.and_then(|sample| read(row, launch, round, sample)));
                 }
             }
         }
@@ -173,14 +177,8 @@ impl Group<'_> {
     }
 }
 
-/// The jobs in the order of this round: each contender comes first, last and after each other in turn.
-fn rotated<T>(jobs: &[T], round: usize) -> impl Iterator<Item = &T> {
-    let (end, begin) = jobs.split_at(if jobs.is_empty() { 0 } else { round % jobs.len() });
-    begin.iter().chain(end)
-}
-
 /// The run's figures and its checksum.
-fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run, u64), String> {
+pub fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run, u64), String> {
     let mut hasher = DefaultHasher::new();
     let mut cost = None;
     match row.start {
@@ -192,12 +190,25 @@ fn read(row: &Row, launch: &Launch, round: usize, sample: Sample) -> Result<(Run
         }
         Start::Program | Start::Run => sample.output.hash(&mut hasher),
     }
-    for path in &launch.outputs {
-        fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?.hash(&mut hasher);
-        // A contender that writes nothing must not be judged by what the one before it wrote.
-        fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
+    take(&launch.outputs, &mut hasher)?;
     Ok((Run { round, cost, sample }, hasher.finish()))
+}
+
+/// Of files that a run wrote.
+pub fn checksum(outputs: &[PathBuf]) -> Result<u64, String> {
+    let mut hasher = DefaultHasher::new();
+    take(outputs, &mut hasher)?;
+    Ok(hasher.finish())
+}
+
+fn take(outputs: &[PathBuf], hasher: &mut DefaultHasher) -> Result<(), String> {
+    for path in outputs {
+        let text = |error: std::io::Error| format!("{}: {error}", path.display());
+        fs::read(path).map_err(text)?.hash(hasher);
+        // Who writes nothing must not be judged by what the one before wrote.
+        fs::remove_file(path).map_err(text)?;
+    }
+    Ok(())
 }
 
 struct Progress {
@@ -231,14 +242,6 @@ mod tests {
 
     fn run_of(round: usize, cost: f64) -> Run {
         Run { round, cost: Some(cost), sample: Sample::default() }
-    }
-
-    #[test]
-    fn every_job_is_first_once_and_none_is_lost() {
-        let jobs = ["a", "b", "c"];
-        let order = |round| rotated(&jobs, round).copied().collect::<String>();
-        assert_eq!([order(0), order(1), order(2), order(3)], ["abc", "bca", "cab", "abc"]);
-        assert_eq!(rotated(&[] as &[u8], 3).count(), 0);
     }
 
     #[test]

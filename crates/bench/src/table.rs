@@ -7,8 +7,9 @@ pub use crate::format::{bytes, interval, seconds};
 use super::contender::Contender;
 use super::measure::Sample;
 use super::plan::{Against, Line, Metric, Section};
+use super::rule::Judged;
 use super::verdict::{Board, Judgement, Peaks};
-use faultless_measure::paired::{Ratio, Spread};
+use faultless_measure::paired::Spread;
 
 /// What stands in a cell that has nothing to say.
 pub const NOTHING: &str = "–";
@@ -104,7 +105,7 @@ fn cells(board: &Board, index: usize, line: &Line, title: &str) -> Vec<String> {
         best_text += &format!("; {}: {}", failed.name(), cell(*failed));
     }
     let compare = |against: Against| {
-        let ratio = Ratio::of(&board.pairs(index, against, metric))?;
+        let ratio = board.ratio(index, against, metric).ok()?;
         Some(interval(&if row.section.is_speed() { ratio.inverse() } else { ratio }))
     };
     let to = |against| compare(against).unwrap_or(NOTHING.into());
@@ -141,17 +142,20 @@ pub fn memory(board: &Board) -> Option<String> {
         "",
     ]);
     for (index, row) in board.rows.iter().enumerate() {
-        let runs = &board.results[index].runs;
-        let (Some(plain), Some(own)) = (runs.get(&Contender::Plain), runs.get(&Contender::Faultless)) else {
+        let results = &board.results[index];
+        let of = |contender| results.runs.get(&contender).map_or(&[][..], Vec::as_slice);
+        let (plain, own) = (of(Contender::Plain), of(Contender::Faultless));
+        // A crash is no reason to say nothing.
+        if plain.is_empty() || own.is_empty() && !results.failures.contains_key(&Contender::Faultless) {
             continue;
-        };
+        }
         let faults = |runs: &[super::schedule::Run]| {
             let all: Vec<f64> = runs.iter().map(|run| run.sample.used.faults as f64).collect();
             Spread::of(&all).map_or(NOTHING.into(), |spread| format!("{:.0}", spread.median))
         };
         let peaks = board.peaks(index);
-        let cell = |part: fn(&Peaks) -> u64| peaks.as_ref().map_or(NOTHING.into(), |p| bytes(part(p) as f64));
-        let verdict = peaks.as_ref().map_or(NOTHING.into(), |p| p.judged().to_string());
+        let cell = |part: fn(&Peaks) -> u64| peaks.as_ref().ok().map_or(NOTHING.into(), |p| bytes(part(p) as f64));
+        let judged = peaks.as_ref().map_or_else(|verdict| Judged::without_figure(verdict.clone()), Peaks::judged);
         table.add_row(vec![
             row.title.clone(),
             faults(plain),
@@ -159,7 +163,7 @@ pub fn memory(board: &Board) -> Option<String> {
             cell(|p| p.plain),
             cell(|p| p.own),
             cell(|p| p.limit),
-            verdict,
+            judged.to_string(),
         ]);
     }
     let title = "Page faults, and peaks";
@@ -255,6 +259,16 @@ mod tests {
         results.runs.insert(Contender::Faultless, vec![run]);
         let rows = [Row::new("a", Section::Loops, "work")];
         let text = memory(&Board { rows: &rows, results: &[results], budget: 0 }).unwrap();
-        assert!(!text.contains("met") && !text.contains("missed"), "{text}");
+        assert!(text.contains("unresolved: no figure") && !text.contains("missed"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_crashes_misses_the_promise_on_memory() {
+        let mut results = Results::default();
+        results.runs.insert(Contender::Plain, vec![run_of(1 << 20, 1)]);
+        results.failures.insert(Contender::Faultless, "killed by signal 11".into());
+        let rows = [Row::new("a", Section::Loops, "work")];
+        let text = memory(&Board { rows: &rows, results: &[results], budget: 0 }).expect("a row");
+        assert!(text.contains("**missed**"), "{text}");
     }
 }

@@ -179,15 +179,14 @@ impl Runs {
                 }
             };
             eprintln!("    {}", row.title);
-            match self.rounds(&row, is_cached) {
-                Ok(rounds) => {
-                    add_rows(&mut table, &row, &rounds);
-                    judge(aims, heading, &row, &rounds, is_cached);
-                    let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
-                    self.records.push((format!("{heading}: {}", row.title), named.collect()));
-                }
-                Err(why) => println!("{}: {why}\n", row.title),
-            }
+            let rounds = self.rounds(&row, is_cached).unwrap_or_else(|why| {
+                println!("{}: {why}\n", row.title);
+                Rounds::default()
+            });
+            add_rows(&mut table, &row, &rounds);
+            judge(aims, heading, &row, &rounds, is_cached);
+            let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
+            self.records.push((format!("{heading}: {}", row.title), named.collect()));
         }
         println!("### {heading}\n\n{table}\n");
     }
@@ -213,7 +212,7 @@ fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Samp
     for (way, samples) in rounds {
         let [wall, user, system] = table::times(samples);
         let faults: Vec<f64> = samples.iter().map(|sample| sample.used.faults as f64).collect();
-        let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).filter(|_| *way != Way::Plain);
+        let to_plain = ratio(rounds, way, &Way::Plain, |sample| sample.wall).ok().filter(|_| *way != Way::Plain);
         table.add_row([
             row.title.clone(),
             way.name().to_owned(),
@@ -249,10 +248,10 @@ pub fn main(args: &Args) -> Result<()> {
     session.introduce(&[]);
     let huge = Huge::new().map_err(|why| println!("No huge pages always: {why}.\n")).ok();
     let path = read_ahead(files.path())?;
-    let found = fs::read_to_string(&path).map(|text| text.trim().to_owned());
-    let found = found.with_context(|| format!("{}: the files are not on a device", path.display()))?;
+    let read = || fs::read_to_string(&path).map(|text| text.trim().to_owned());
+    let found = read().with_context(|| format!("{}: the files are not on a device", path.display()))?;
     println!("The device reads {found} KiB ahead.\n");
-    let setting = Setting::new(&path, found);
+    let setting = Setting::new(&path, || read().map_err(|error| error.to_string()));
     let mut runs = Runs { context, dir: files.path().to_owned(), huge, records: Vec::new() };
     let aims = args.parts.run(&session, |part, aims| {
         let rows = match part {

@@ -4,7 +4,7 @@ use super::runs::Runs;
 use crate::aims::Aims;
 use crate::format;
 use crate::loops::{Met, RECORD, Route, Work};
-use crate::rule::Aim;
+use crate::rule::{Aim, Found};
 use crate::table::{self, NOTHING};
 use crate::turns::{Rounds, ratio};
 use faultless_measure::paired::{Ratio, median};
@@ -16,7 +16,7 @@ type All = Rounds<Case, Met>;
 /// Rounds by default: as many as give an interval, and a few more.
 const ROUNDS: usize = 9;
 
-fn speed(rounds: &All, case: Case, other: Case) -> Option<Ratio> {
+fn speed(rounds: &All, case: Case, other: Case) -> Found<Ratio> {
     ratio(rounds, &case, &other, |met| met.rate)
 }
 
@@ -52,7 +52,7 @@ fn table(
         let resident = all.iter().map(|met| met.resident).max().unwrap_or(0);
         let limit = if cases.contains(&(limit.0, case.1)) { (limit.0, case.1) } else { limit };
         let to = |other: Case| {
-            let ratio = (other != *case).then(|| speed(&rounds, *case, other)).flatten();
+            let ratio = (other != *case).then(|| speed(&rounds, *case, other).ok()).flatten();
             ratio.map_or(NOTHING.into(), |ratio| format::interval(&ratio))
         };
         table.add_row([
@@ -73,14 +73,18 @@ fn table(
 }
 
 /// The memory that a route of the library took, beside what it may take.
-fn aim_at_memory(runs: &Runs, aims: &mut Aims, work: Work, rounds: &All) {
-    for ((route, threads), all) in rounds.iter().filter(|((route, _), _)| route.is_library()) {
+fn aim_at_memory(runs: &Runs, aims: &mut Aims, work: Work, cases: &[Case], rounds: &All) {
+    for case @ (route, threads) in cases.iter().filter(|(route, _)| route.is_library()) {
         let most = (runs.large().1 + threads * (2 << 20)) as f64;
-        let resident = all.iter().map(|met| met.resident).max().unwrap_or(0) as f64;
-        let (resident_text, most_text) = (format::bytes(resident), format::bytes(most));
         let title = format!("{}, {}, {work:?}", route.name(work), threads_of(*threads)).to_lowercase();
-        let line = format!("memory of {title}: {resident_text}, aimed at {most_text} at most");
-        aims.counted(line, resident, Aim::AtMost(most));
+        let line = |resident| format!("memory of {title}: {resident}, aimed at {} at most", format::bytes(most));
+        match rounds.of(case) {
+            Ok(all) => {
+                let resident = all.iter().map(|met| met.resident).max().unwrap_or(0) as f64;
+                aims.counted(line(format::bytes(resident)), resident, Aim::AtMost(most));
+            }
+            Err(verdict) => aims.without_figure(line("?".into()), verdict),
+        }
     }
 }
 
@@ -94,9 +98,10 @@ pub fn random(runs: &mut Runs, aims: &mut Aims) {
     for (route, threads, least) in [(Signal, 1, 0.9), (Signal, 8, 0.95), (Thread, 1, 0.5), (Thread, 8, 0.5)] {
         let line =
             format!("random reads, {}, {}, beside MADV_RANDOM", route.name(Work::Random), threads_of(threads));
-        aims.at_least(&line, least, speed(&rounds, (route, threads), (Advised, threads)));
+        let beside = speed(&rounds, (route, threads), (Advised, threads));
+        aims.at_least(&line, least, runs.beside_page_cache(beside));
     }
-    aim_at_memory(runs, aims, Work::Random, &rounds);
+    aim_at_memory(runs, aims, Work::Random, &cases, &rounds);
 }
 
 /// Lists that are known beforehand.
@@ -109,10 +114,11 @@ pub fn list(runs: &mut Runs, aims: &mut Aims) {
     for threads in [1, 2] {
         let line = format!("lists, {}", threads_of(threads));
         let ours = (Prefetched, threads);
-        aims.at_least(&format!("{line}, beside MADV_RANDOM"), 5.0, speed(&rounds, ours, (Advised, threads)));
+        let beside = runs.beside_page_cache(speed(&rounds, ours, (Advised, threads)));
+        aims.at_least(&format!("{line}, beside MADV_RANDOM"), 5.0, beside);
         aims.at_least(&format!("{line}, beside io_uring"), 0.8, speed(&rounds, ours, (Ring, threads)));
     }
-    aim_at_memory(runs, aims, Work::List, &rounds);
+    aim_at_memory(runs, aims, Work::List, &cases, &rounds);
 }
 
 /// The file in its order.
@@ -122,7 +128,7 @@ pub fn sequential(runs: &mut Runs, aims: &mut Aims) {
     let title = "Beyond memory: all records in their order, once";
     let Some(rounds) = table(runs, title, Work::Sequential, &cases, (Advised, (Ring, 1)), 20) else { return };
     aims.at_least("in order, by calls, beside io_uring", 0.95, speed(&rounds, (Calls, 1), (Ring, 1)));
-    aim_at_memory(runs, aims, Work::Sequential, &rounds);
+    aim_at_memory(runs, aims, Work::Sequential, &cases, &rounds);
 }
 
 /// Records of which a few are read often.
@@ -131,7 +137,7 @@ pub fn zipfian(runs: &mut Runs, aims: &mut Aims) {
     let cases = [Plain, Advised, Direct, Calls, Signal, Thread].map(|route| (route, 1));
     let title = "Beyond memory: reads of 4 KiB, a few records often (Zipf, 0.99), after a while";
     let Some(rounds) = table(runs, title, Work::Zipfian, &cases, (Advised, (Direct, 1)), 35) else { return };
-    aim_at_memory(runs, aims, Work::Zipfian, &rounds);
+    aim_at_memory(runs, aims, Work::Zipfian, &cases, &rounds);
 }
 
 /// Parts of 2 MiB in random order.
@@ -140,7 +146,7 @@ pub fn large(runs: &mut Runs, aims: &mut Aims) {
     let cases = [Plain, Advised, Announced, Direct, Ring, Calls, Signal, Thread].map(|route| (route, 1));
     let title = "Beyond memory: random parts of 2 MiB, all records of each";
     let Some(rounds) = table(runs, title, Work::Large, &cases, (Announced, (Ring, 1)), 20) else { return };
-    aim_at_memory(runs, aims, Work::Large, &rounds);
+    aim_at_memory(runs, aims, Work::Large, &cases, &rounds);
 }
 
 /// Records in random order, each changed.

@@ -4,6 +4,7 @@ use super::runs::Runs;
 use crate::aims::Aims;
 use crate::format;
 use crate::loops::{CacheWay as Way, Set, Timed};
+use crate::rule::Found;
 use crate::table::{self, NOTHING};
 use crate::turns::{Rounds, ratio};
 use faultless_measure::paired::{Ratio, median};
@@ -20,8 +21,8 @@ fn name((way, threads): Case) -> String {
 }
 
 /// How many times faster one case was in a test.
-fn speed(rounds: &Rounds<Case, Vec<Timed>>, test: usize, case: Case, other: Case) -> Option<Ratio> {
-    ratio(rounds, &other, &case, |tests| tests[test].seconds)
+fn speed(rounds: &Rounds<Case, Vec<Timed>>, test: usize, case: Case, other: Case) -> Found<Ratio> {
+    ratio(rounds, &case, &other, |tests| tests[test].seconds).map(Ratio::inverse)
 }
 
 /// The median of a test; none of a flush where there is no device.
@@ -57,7 +58,8 @@ pub fn first(runs: &mut Runs, aims: &mut Aims) {
         let mut cells = vec![title.to_owned()];
         cells.extend(cases.map(|case| or_nothing(middle(&rounds, case, test).map(format::seconds))));
         for other in [Way::Kernel, Way::Advised, Way::Tmpfs] {
-            let speed = middle(&rounds, (other, 1), test).and_then(|_| speed(&rounds, test, ours, (other, 1)));
+            let speed =
+                middle(&rounds, (other, 1), test).and_then(|_| speed(&rounds, test, ours, (other, 1)).ok());
             cells.push(or_nothing(speed.map(|speed| format::interval(&speed))));
         }
         cells.push(rounds.get(&ours).map_or(0, Vec::len).to_string());
@@ -111,7 +113,7 @@ fn iozone(runs: &mut Runs, aims: &mut Aims, set: Set, by: &str) {
         let ratios =
             threads.iter().map(|threads| speed(&rounds, test, (Way::Huge, *threads), (Way::Kernel, *threads)));
         let mut cells = vec![title.to_owned(), "huge pages to kernel".to_owned()];
-        cells.extend(ratios.clone().map(|ratio| or_nothing(ratio.map(|ratio| format::interval(&ratio)))));
+        cells.extend(ratios.clone().map(|ratio| or_nothing(ratio.ok().map(|ratio| format::interval(&ratio)))));
         table.add_row(cells);
         if title.starts_with("flush") {
             continue;

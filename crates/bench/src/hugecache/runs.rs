@@ -17,7 +17,9 @@ use crate::machine::Machine;
 use crate::measure::{Sample, measure};
 use crate::parts;
 use crate::plan::{Context, Launch};
+use crate::rule::{Found, Verdict};
 use crate::turns::Turns;
+use faultless_measure::paired::Ratio;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What a process of the kernel's rows has beside the file.
@@ -48,6 +50,14 @@ pub struct Runs {
 /// A value's name on the command line.
 fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+/// What is compared with the kernel under a limit is no figure where it had none.
+pub fn limited(group: Option<&Group>, ratio: Found<Ratio>) -> Found<Ratio> {
+    match group {
+        Some(_) => ratio,
+        None => Err(ratio.err().unwrap_or(Verdict::Unresolved("no control group".into()))),
+    }
 }
 
 impl Runs {
@@ -192,6 +202,11 @@ impl Runs {
         Ok((timed, computed))
     }
 
+    /// The ratio to a route through the kernel's page cache, which is no figure unless a control group limits that.
+    pub fn beside_page_cache(&self, ratio: Found<Ratio>) -> Found<Ratio> {
+        limited(self.group.as_ref(), ratio)
+    }
+
     /// Where files are made.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -200,5 +215,17 @@ impl Runs {
     /// All figures.
     pub fn json(&self, machine: &Machine) -> Result<String> {
         parts::figures(machine, &self.records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_limit_only_a_failure_decides() {
+        let ratio = Ratio::of(&[(2.0, 1.0); 6]).expect("pairs");
+        assert!(matches!(limited(None, Ok(ratio)), Err(Verdict::Unresolved(_))));
+        assert_eq!(limited(None, Err(Verdict::Missed)), Err(Verdict::Missed));
     }
 }

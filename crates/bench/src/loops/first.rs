@@ -116,7 +116,11 @@ pub fn run(what: First) -> io::Result<Touched> {
                 }
                 let mut region = region(what, what.size).map_err(io::Error::other)?;
                 let touched = once(what, region.as_mut_slice().map_err(io::Error::other)?)?;
-                Touched { resolved: region.own_count(Counter::RegionPgfault).unwrap_or(0), ..touched }
+                let resolved = region.own_count(Counter::RegionPgfault);
+                Touched {
+                    resolved: resolved.ok_or_else(|| io::Error::other("faults are not counted"))?,
+                    ..touched
+                }
             }
         };
     }

@@ -57,6 +57,7 @@ enum Part {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let mut runs = Runs::new(args.parts.context(&session, &args.python)?)?;
+    parts::try_open(&[args.svg.as_deref()])?;
     session.introduce(runs.missing());
     let mut results = simulated::Results::default();
     let mut outcomes = Vec::new();

@@ -9,7 +9,7 @@ use crate::contender::Contender;
 use crate::contenders::Contenders;
 use crate::machine::Machine;
 use crate::plan::{Against, Context, Field, Metric};
-use crate::rule::Aim;
+use crate::rule::{Aim, Verdict};
 use crate::schedule::{self, Results, Run};
 use crate::verdict::Board;
 use crate::{programs, table};
@@ -106,16 +106,23 @@ pub fn programs(context: &Context, machine: &Machine, start: Instant, aims: &mut
     for contender in wanted.into_iter().filter(|contender| contender.is_own()) {
         let all = results.iter().filter_map(|results| results.runs.get(&contender));
         let sum = all.map(|runs| Ahead::of(runs)).fold(Ahead::default(), Ahead::and);
-        println!("| all | {} | | | | | | | {} |", contender.name(), sum.cells(1));
-        let Some(part) = sum.unused() else { continue };
-        let line = format!(
-            "pages brought ahead of programs and never used, {}: {:.1} % of {} looked at, aimed at {:.0} % at most",
-            contender.name(),
-            part * 100.0,
-            sum.seen / PAGE,
-            UNUSED * 100.0
-        );
-        aims.counted(line, part, Aim::AtMost(UNUSED));
+        println!("| all, of all runs together | {} | | | | | | | {} |", contender.name(), sum.cells(1));
+        let name = contender.name();
+        let line = |of: String| {
+            let aimed = UNUSED * 100.0;
+            format!(
+                "pages brought ahead of programs and never used, {name}: {of} looked at, aimed at {aimed:.0} % at most"
+            )
+        };
+        let failed = results.iter().any(|results| results.failures.contains_key(&contender));
+        match sum.unused() {
+            _ if failed => aims.without_figure(line("? of those".into()), Verdict::Missed),
+            None => aims.without_figure(line("? of those".into()), Verdict::no_figure("it")),
+            Some(part) => {
+                let of = format!("{:.1} % of {}", part * 100.0, sum.seen / PAGE);
+                aims.counted(line(of), part, Aim::AtMost(UNUSED));
+            }
+        }
     }
     println!();
     (0..rows.len()).for_each(|index| judge(&board, index, aims));
@@ -172,20 +179,25 @@ fn ratio(results: &Results, way: Contender, other: Contender) -> Option<Ratio> {
 fn judge(board: &Board, index: usize, aims: &mut Aims) {
     let row = &board.rows[index];
     let shares: Vec<_> = SHARES.iter().filter(|(id, ..)| *id == row.id).collect();
-    let to = |against| Ratio::of(&board.pairs(index, against, Metric::Wall));
+    if board.results[index].missing.is_some() {
+        return;
+    }
+    let to = |against| board.ratio(index, against, Metric::Wall);
     for (_, against, most) in &shares {
         aims.at_most(&format!("{}, beside {}", row.title, against.name()), *most, to(*against));
     }
     if shares.is_empty() {
         aims.at_most(&format!("{}, beside the best kernel setting", row.title), 1.0, to(Against::BestKernel));
     }
-    if let Some(peaks) = board.peaks(index) {
-        let line = format!(
-            "{}: peak {}, aimed at no more than plain's peak, the budget and tables, {}",
-            row.title,
-            table::bytes(peaks.own as f64),
-            table::bytes(peaks.limit as f64)
-        );
-        aims.counted(line, peaks.own as f64, Aim::AtMost(peaks.limit as f64));
+    let line = |peak: String, limit: String| {
+        format!("{}: peak {peak}, aimed at no more than plain's peak, the budget and tables{limit}", row.title)
+    };
+    match board.peaks(index) {
+        Ok(peaks) => {
+            let limit = format!(", {}", table::bytes(peaks.limit as f64));
+            let line = line(table::bytes(peaks.own as f64), limit);
+            aims.counted(line, peaks.own as f64, Aim::AtMost(peaks.limit as f64));
+        }
+        Err(verdict) => aims.without_figure(line("?".into(), String::new()), verdict),
     }
 }

@@ -1,6 +1,5 @@
 //! Who touches the memory, in turns, and what each run took.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,8 @@ use crate::contenders::Contenders;
 use crate::loops::{By, Memory, Taken, Touched};
 use crate::machine::Machine;
 use crate::plan::{Context, Launch, Row, Section};
+use crate::rule::Found;
+use crate::turns::{self, Same, Turns, ratio};
 use faultless_measure::paired::Ratio;
 
 /// A way of getting memory.
@@ -129,14 +130,12 @@ pub struct Case {
     pub passes: u8,
 }
 
-/// The runs of a case, by way; the rounds are pairs.
-pub type Rounds = BTreeMap<Way, Vec<Touched>>;
+/// The runs of a case, by way.
+pub type Rounds = turns::Rounds<Way, Touched>;
 
 /// How many times faster `way` was than `other`, round by round.
-pub fn speed(rounds: &Rounds, way: Way, other: Way) -> Option<Ratio> {
-    let (ours, theirs) = (rounds.get(&way)?, rounds.get(&other)?);
-    let pairs: Vec<(f64, f64)> = theirs.iter().zip(ours).map(|(a, b)| (a.taken.wall, b.taken.wall)).collect();
-    Ratio::of(&pairs)
+pub fn speed(rounds: &Rounds, way: Way, other: Way) -> Found<Ratio> {
+    ratio(rounds, &way, &other, |touched| touched.taken.wall).map(Ratio::inverse)
 }
 
 /// One run, for the file of figures.
@@ -174,34 +173,21 @@ impl Runs {
         &self.contenders.missing
     }
 
-    /// Every way runs once a round, in an order that rotates; one that fails has no more turns.
+    /// The ways that can take part, in turns.
     pub fn in_turns(&mut self, case: &Case, ways: &[Way], rounds: usize) -> Rounds {
-        let mut ways: Vec<Way> = ways.iter().copied().filter(|way| self.contenders.has(way.contender())).collect();
-        let mut all = Rounds::new();
-        let rounds = if self.context.full { rounds * 3 } else { rounds };
-        for round in 0..if self.context.quick { 1 } else { rounds } {
-            if round > 0 && !self.context.full && self.start.elapsed() > TIME {
-                break;
-            }
-            for way in ways.clone() {
-                match self.once(case, way) {
-                    Ok(touched) => all.entry(way).or_default().push(touched),
-                    Err(error) => {
-                        println!("{}: {error}\n", way.name());
-                        all.remove(&way);
-                        ways.retain(|other| *other != way);
-                    }
-                }
-            }
-            let shift = ways.len().min(1);
-            ways.rotate_left(shift);
-        }
-        let sums: Vec<u64> = all.values().flatten().map(|touched| touched.taken.checksum).collect();
-        if sums.iter().any(|sum| *sum != sums[0]) {
-            println!("The ways did not read the same: nothing of this counts.\n");
-            all.clear();
-        }
-        all
+        let ways: Vec<Way> = ways.iter().copied().filter(|way| self.contenders.has(way.contender())).collect();
+        let rounds = match &self.context {
+            Context { quick: true, .. } => 1,
+            Context { full: true, .. } => rounds * 3,
+            _ => rounds,
+        };
+        let turns = Turns { rounds, deadline: (!self.context.full).then_some(self.start + TIME) };
+        let mut computed = Same::default();
+        let once = |way| {
+            let touched = self.once(case, way)?;
+            computed.check(touched.taken.checksum).map(|()| touched)
+        };
+        turns.run(&ways, Way::name, once)
     }
 
     /// Has the hypervisor below give back memory that it took since the last run.

@@ -7,8 +7,9 @@ use crate::aims::Aims;
 use crate::measure::Sample;
 use crate::plan::Launch;
 use crate::programs::job;
+use crate::schedule;
 use crate::table;
-use crate::turns::{Turns, ratio};
+use crate::turns::{Same, Turns, ratio};
 use faultless_measure::pages::Counters;
 use faultless_measure::paired::median;
 use faultless_page::stats::Counter;
@@ -28,9 +29,11 @@ type Day = (Sample, Counters);
 /// The ways take turns.
 pub fn table(runs: &mut Runs, aims: &mut Aims) {
     let dir = runs.context.dir.join("day");
-    if let Err(missing) = job::write(&dir, runs.context.count(FILES)) {
-        return println!("**A day of a build machine**: {missing}\n");
-    }
+    let objects = match job::write(&dir, runs.context.count(FILES)) {
+        Ok(objects) => objects,
+        Err(missing) => return println!("**A day of a build machine**: {missing}\n"),
+    };
+    let mut made = Same::default();
     let (bursts, rest) = (runs.context.count(BURSTS), runs.context.seconds(REST));
     let launch = Launch::new("sh", ["-c", &script(runs, &dir.display().to_string(), bursts, rest)]);
     let ways = [Way::Plain, Way::Faultless, Way::Hot].into_iter().filter(|way| runs.has(*way)).collect::<Vec<_>>();
@@ -40,6 +43,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         |way| way.name().into(),
         |way| {
             let day = runs.sample(&launch, way)?;
+            made.check(schedule::checksum(&objects)?)?;
             if way == Way::Faultless {
                 runs.note_scrubbing("day", day.1.clone());
             }

@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::measure::Sample;
 use crate::plan::{Context, Launch, Row, Section};
 use crate::table;
+use crate::undo::Undo;
 use faultless_measure::pages::{Counters, Dir};
 
 /// A way of running the program.
@@ -83,6 +84,7 @@ pub struct Runs {
     contenders: Contenders,
     /// Where the library leaves its counters.
     pages: Dir,
+    _undo: Undo,
     records: Vec<Record>,
     /// What was counted in the runs of each part in which there was a scrubber.
     scrubbing: Vec<(String, Counters)>,
@@ -97,11 +99,13 @@ impl Runs {
     pub fn new(context: Context) -> Result<Self> {
         let wanted = [Contender::Plain, Contender::Huge, Contender::Faultless];
         let contenders = Contenders::find(&context.exe, &context.dir, &wanted).map_err(anyhow::Error::msg)?;
+        let pages = Dir::create()?;
         Ok(Self {
             start: Instant::now(),
             context,
             contenders,
-            pages: Dir::create()?,
+            _undo: Undo::folder(pages.path()),
+            pages,
             records: Vec::new(),
             scrubbing: Vec::new(),
             figures: BTreeMap::new(),

@@ -12,6 +12,7 @@ use faultless_base::zero::simulated::Simulated;
 use faultless_base::zero::{self, Engine, dsa};
 
 use crate::aims::Aims;
+use crate::rule::Verdict;
 use crate::table;
 use faultless_measure::costs::{Area, pin, time};
 use faultless_measure::paired::{Ratio, median};
@@ -158,7 +159,7 @@ fn print(use_: Use, figures: &Figures, aims: &mut Aims) {
     aims.at_most(
         &format!("{title}: the one chosen, beside the best, where that is most, from 2 MiB on"),
         CLOSE,
-        worst,
+        worst.ok_or(Verdict::no_figure("it")),
     );
 }
 

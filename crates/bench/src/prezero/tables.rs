@@ -6,7 +6,8 @@ use super::runs::{Runs, Way};
 use crate::aims::Aims;
 use crate::loops::Taken;
 use crate::programs::find;
-use crate::turns::{self, Turns, ratio};
+use crate::rule::Found;
+use crate::turns::{self, Same, Turns, ratio};
 use faultless_measure::paired::{Ratio, median};
 
 /// Bytes of a mapping, as in the patches' tables.
@@ -42,18 +43,17 @@ fn in_turns(
 ) -> Rounds {
     let ways: Vec<Way> = ways.iter().copied().filter(|way| runs.has(*way)).collect();
     let turns = Turns { rounds: if runs.context.quick { 1 } else { rounds }, deadline: runs.deadline() };
-    let mut all = turns.run(&ways, |way| way.name().into(), |way| once(runs, way));
-    let sums: Vec<u64> = all.values().flatten().map(|taken| taken.checksum).collect();
-    if sums.iter().any(|sum| *sum != sums[0]) {
-        println!("The ways did not compute the same: nothing of this counts.\n");
-        all.clear();
-    }
-    all
+    let mut computed = Same::default();
+    let once = |way| {
+        let taken = once(runs, way)?;
+        computed.check(taken.checksum).map(|()| taken)
+    };
+    turns.run(&ways, |way| way.name().into(), once)
 }
 
 /// How many times faster `way` was than `other`, round by round.
-fn speed(rounds: &Rounds, way: Way, other: Way) -> Option<Ratio> {
-    Some(ratio(rounds, &way, &other, |taken| taken.wall)?.inverse())
+fn speed(rounds: &Rounds, way: Way, other: Way) -> Found<Ratio> {
+    ratio(rounds, &way, &other, |taken| taken.wall).map(Ratio::inverse)
 }
 
 fn heading(title: &str, what: &str) {

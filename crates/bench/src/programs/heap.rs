@@ -16,9 +16,13 @@ const FUNCTIONS: u64 = 400;
 pub fn make() -> Row {
     program("make", "make -j, C files", 5, 20.0).warm(0).program(|c| {
         let dir = c.dir.join("make");
-        job::write(&dir, c.count(FILES))?;
+        let outputs = job::write(&dir, c.count(FILES))?;
         let make = on_path("make", "Debian's build-essential")?;
-        Ok(Launch { dir: Some(dir), ..Launch::new(make, ["-s".into(), "-B".into(), format!("-j{}", c.cpus)]) })
+        Ok(Launch {
+            dir: Some(dir),
+            outputs,
+            ..Launch::new(make, ["-s".into(), "-B".into(), format!("-j{}", c.cpus)])
+        })
     })
 }
 

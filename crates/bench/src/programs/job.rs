@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::find::on_path;
 
 /// Functions in a file.
 const FUNCTIONS: u64 = 60;
 
-/// Writes a job of `files` files into a folder of its own.
-pub fn write(dir: &Path, files: u64) -> Result<(), String> {
+/// Writes a job of `files` files into a folder of its own, and names the object files that it makes there.
+pub fn write(dir: &Path, files: u64) -> Result<Vec<PathBuf>, String> {
     on_path("make", "Debian's build-essential")?;
     on_path("cc", "Debian's build-essential")?;
     let text = |error: std::io::Error| error.to_string();
@@ -20,7 +20,8 @@ pub fn write(dir: &Path, files: u64) -> Result<(), String> {
         fs::write(dir.join(format!("f{i}.c")), source(i)).map_err(text)?;
     }
     let makefile = format!("all: {0}\n%.o: %.c\n\tcc -O1 -c -o $@ $<\nclean:\n\trm -f {0}\n", objects.join(" "));
-    fs::write(dir.join("Makefile"), makefile).map_err(text)
+    fs::write(dir.join("Makefile"), makefile).map_err(text)?;
+    Ok(objects.iter().map(|object| dir.join(object)).collect())
 }
 
 /// A C file like many: headers of the system, and functions that differ a little.

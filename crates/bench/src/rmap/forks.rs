@@ -105,6 +105,7 @@ fn print(rounds: &Rounds<Contender, Sample>) {
             used.map_or(table::NOTHING.into(), |used| format!("{:.0} %", used.median)),
             faults.map_or(table::NOTHING.into(), |faults| format!("{faults:.0}")),
             beside
+                .ok()
                 .filter(|_| *way != Contender::Plain)
                 .map_or(table::NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);

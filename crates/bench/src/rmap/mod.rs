@@ -17,10 +17,9 @@ use super::loops::{Kept, Pages, RmapWay as Way};
 use super::parts::{self, Session};
 use super::plan;
 use super::plot::{self, Chart};
-use super::rule::Aim;
 use super::table;
 use super::turns::{Rounds, ratio};
-use faultless_measure::paired::{Spread, median};
+use faultless_measure::paired::{Ratio, Spread, median};
 use runs::{Case, Runs};
 
 /// Options of `faultless bench rmap`.
@@ -61,6 +60,7 @@ const SMALLEST: u64 = 256 << 20;
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let mut runs = Runs::new(args.parts.context(&session, plan::PYTHON)?, session.dir.path());
+    parts::try_open(&[args.svg.as_deref()])?;
     session.introduce(&[]);
     let aims = args.parts.run(&session, |part, aims| match part {
         Part::Forks => forks::tables(&mut runs, aims),
@@ -126,24 +126,16 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
             continue;
         }
         let of = table::bytes(size as f64);
-        let taken = |case: Case| -> Vec<f64> {
-            rounds.get(&case).map_or(Vec::new(), |all| all.iter().map(|kept| kept.taken).collect())
-        };
         let slots = size as f64 / f64::from(2 << 20);
-        let each: Vec<f64> = taken((Way::Lazy, Pages::Huge)).iter().map(|taken| taken / slots).collect();
-        if let Some(each_median) = median(&each) {
-            let line = format!(
-                "a snapshot of {of} in huge pages: {} for each 2 MiB, aimed at 200 ns at most",
-                table::seconds(each_median)
-            );
-            aims.figure(line, &each, Aim::AtMost(200e-9));
-        }
+        let each =
+            rounds.of(&(Way::Lazy, Pages::Huge)).map(|all| all.iter().map(|kept| kept.taken / slots).collect());
+        aims.seconds(&format!("a snapshot of {of} in huge pages, for each 2 MiB"), 200e-9, each);
         let beside = |way: Case, other: Case| ratio(&rounds, &way, &other, |kept: &Kept| kept.taken);
         let huge = (Way::Lazy, Pages::Huge);
         let what = format!("a snapshot of {of} in huge pages, beside fork of as much in 4 KiB pages");
-        aims.at_least(&what, 100.0, beside((Way::Fork, Pages::Small), huge));
+        aims.at_least(&what, 100.0, beside(huge, (Way::Fork, Pages::Small)).map(Ratio::inverse));
         let what = format!("the same, beside lists of owners of {of}");
-        aims.at_least(&what, 1000.0, beside((Way::Eager, Pages::Huge), huge));
+        aims.at_least(&what, 1000.0, beside(huge, (Way::Eager, Pages::Huge)).map(Ratio::inverse));
         let small = (Way::Lazy, Pages::Small);
         let what = format!("a snapshot of {of} in 4 KiB pages, beside fork of the same");
         aims.at_most(&what, 1.0, beside(small, (Way::Fork, Pages::Small)));
@@ -176,8 +168,8 @@ fn redis_saves(runs: &mut Runs, size: u64) -> Vec<(&'static str, Vec<Kept>)> {
     };
     let dir = runs.context.dir.clone();
     let once = |()| redis::once(&program, &dir, size);
-    let mut rounds = runs.recorded("redis", (&[()], FILLS), |()| "redis".into(), once);
-    let all = rounds.remove(&()).unwrap_or_default();
+    let rounds = runs.recorded("redis", (&[()], FILLS), |()| "redis".into(), once);
+    let all = rounds.get(&()).map_or(&[][..], Vec::as_slice);
     let of = |which: usize| all.iter().map(|both| both[which].clone()).collect::<Vec<_>>();
     match all.is_empty() {
         true => Vec::new(),
@@ -217,14 +209,9 @@ fn save(runs: &mut Runs, aims: &mut Aims) {
     println!("{rows}\n");
     for pages in [Pages::Huge, Pages::Small] {
         let case = (Way::Lazy, pages);
-        let Some(all) = rounds.get(&case) else { continue };
-        let stalls: Vec<f64> = all.iter().map(|kept| kept.writes[2]).collect();
-        let line = format!(
-            "{}: one write in 1000 takes {} or more beside the save, aimed at 1 ms at most",
-            runs::name(case),
-            table::seconds(median(&stalls).unwrap_or(0.0))
-        );
-        aims.figure(line, &stalls, Aim::AtMost(1e-3));
+        let stalls = rounds.of(&case).map(|all| all.iter().map(|kept| kept.writes[2]).collect());
+        let what = format!("{}: what one write in 1000 takes beside the save, or more", runs::name(case));
+        aims.seconds(&what, 1e-3, stalls);
         let longest = ratio(&rounds, &case, &(Way::Fork, pages), |kept: &Kept| kept.writes[3]);
         aims.at_most(&format!("{}: the longest write, beside fork", runs::name(case)), 1.0, longest);
         let saved = ratio(&rounds, &case, &(Way::Fork, pages), |kept: &Kept| kept.saved);

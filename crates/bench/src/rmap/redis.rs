@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::loops::{Kept, Times};
 use crate::process;
 use crate::programs::find::on_path;
+use crate::undo::Undo;
 
 /// Bytes of a value: with what redis adds, it fills a page.
 const VALUE: usize = 4000;
@@ -24,12 +25,13 @@ const ALONE: Duration = Duration::from_secs(1);
 struct Server {
     child: Child,
     socket: PathBuf,
+    /// With a child of it that saves.
+    killed: Option<Undo>,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // With a child of it that saves.
-        process::kill_group(self.child.id());
+        self.killed = None;
         let _ = self.child.wait();
     }
 }
@@ -44,7 +46,10 @@ impl Server {
         command.arg("--unixsocket").arg(&socket);
         command.env_remove("LD_PRELOAD").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         process::tie(&mut command);
-        let server = Self { child: command.spawn()?, socket };
+        let child = command.spawn()?;
+        let pid = child.id();
+        let killed = Some(Undo::by(move || process::kill_group(pid)));
+        let server = Self { child, socket, killed };
         let begun = Instant::now();
         loop {
             match server.client().and_then(|mut client| client.ask(&[b"PING"])) {

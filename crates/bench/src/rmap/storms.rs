@@ -40,7 +40,7 @@ pub fn table(runs: &mut Runs, aims: &mut Aims) {
         for (way, all) in &rounds {
             let Some(rate) = Spread::of(&all.iter().map(|storm| storm.rate).collect::<Vec<_>>()) else { continue };
             let to = |other: Way| match ratio(&rounds, way, &other, |storm: &Stormed| storm.rate) {
-                Some(ratio) if *way != other => table::interval(&ratio),
+                Ok(ratio) if *way != other => table::interval(&ratio),
                 _ => NOTHING.into(),
             };
             let each = |count: fn(&Stormed) -> u64| {

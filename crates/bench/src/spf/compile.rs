@@ -1,16 +1,18 @@
 //! A compile job, as `kernbench` runs one: what faultless costs where faults beside changes do not matter, because each
 //! process has one thread.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::runs::Runs;
 use crate::aims::Aims;
 use crate::measure::Sample;
+use crate::programs::find::done;
 use crate::programs::job;
+use crate::schedule;
 use crate::table;
-use crate::turns::{Rounds, ratio};
-use faultless_measure::paired::{Ratio, deviation, mean};
+use crate::turns::{Rounds, Same, ratio};
+use faultless_measure::paired::{deviation, mean};
 use faultless_page::knobs::Knob;
 
 /// Files that are compiled.
@@ -58,17 +60,26 @@ const FIGURES: [Figure; 6] = [
     ("Sleeps", |sample| sample.used.sleeps as f64),
 ];
 
-/// Sources and a makefile, in a folder of their own.
-fn prepare(runs: &Runs) -> Result<PathBuf, String> {
-    let dir = runs.context.dir.join("compile");
-    job::write(&dir, runs.context.count(FILES))?;
-    Ok(dir)
+/// The job, in a folder of its own, and the object files that all ways are to make alike.
+struct Job {
+    dir: PathBuf,
+    objects: Vec<PathBuf>,
+    made: Same<u64>,
 }
 
-fn compile(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample, String> {
-    let quiet =
-        |command: &mut Command| command.current_dir(dir).arg("-s").status().map_err(|error| error.to_string());
-    quiet(Command::new("make").arg("clean"))?;
+impl Job {
+    fn new(dir: PathBuf, files: u64) -> Result<Self, String> {
+        let objects = job::write(&dir, files)?;
+        Ok(Self { dir, objects, made: Same::default() })
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.made.check(schedule::checksum(&self.objects)?)
+    }
+}
+
+fn compile(runs: &mut Runs, job: &mut Job, way: Way, jobs: usize) -> Result<Sample, String> {
+    done(Command::new("make").current_dir(&job.dir).args(["-s", "clean"]))?;
     let mut command = match way {
         Way::Kernel => Command::new("make"),
         Way::Run | Way::Behind | Way::Mapped => {
@@ -82,19 +93,22 @@ fn compile(runs: &mut Runs, dir: &Path, way: Way, jobs: usize) -> Result<Sample,
             command
         }
     };
-    runs.sample("compile", way.name(), command.current_dir(dir).args(["-s", "-j", &jobs.to_string()]))
+    command.current_dir(&job.dir).args(["-s", "-j", &jobs.to_string()]);
+    let sample = runs.sample("compile", way.name(), &mut command)?;
+    job.check()?;
+    Ok(sample)
 }
 
 /// Half load is a job for every second CPU, optimal load one for each.
 pub fn table(runs: &mut Runs, aims: &mut Aims) {
-    let dir = match prepare(runs) {
-        Ok(dir) => dir,
+    let mut job = match Job::new(runs.context.dir.join("compile"), runs.context.count(FILES)) {
+        Ok(job) => job,
         Err(missing) => return println!("**Compile**: {missing}\n"),
     };
     let cpus = runs.context.cpus;
     for (load, jobs) in [("half load", cpus.div_ceil(2)), ("optimal load", cpus)] {
         let turns = runs.turns(6);
-        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| compile(runs, &dir, way, jobs));
+        let rounds = turns.run(&Way::all(), |way| way.name().into(), |way| compile(runs, &mut job, way, jobs));
         print(&format!("Compile, {load} -j {jobs}"), runs.context.count(FILES), &rounds);
         for way in Way::all().into_iter().filter(|way| *way != Way::Kernel) {
             let slower = ratio(&rounds, &way, &Way::Kernel, |used| used.wall);
@@ -110,15 +124,36 @@ fn print(title: &str, files: u64, rounds: &Rounds<Way, Sample>) {
     );
     let mut columns = vec![""];
     columns.extend(rounds.keys().map(|way| way.name()));
-    columns.push("the last to the kernel");
+    let last = Way::all().into_iter().next_back().unwrap_or(Way::Kernel);
+    let of_last = format!("{} to the kernel", last.name());
+    columns.push(&of_last);
     let mut table = table::new_table(&columns);
     for (name, figure) in FIGURES {
         let of = |all: &Vec<Sample>| all.iter().map(figure).collect::<Vec<f64>>();
         let cells = rounds.values().map(|all| format!("{:.2} ({:.3})", mean(&of(all)), deviation(&of(all))));
-        let last = rounds.keys().next_back().copied().unwrap_or(Way::Kernel);
         let to = ratio(rounds, &last, &Way::Kernel, figure);
-        let to = to.as_ref().map_or("–".into(), |to: &Ratio| table::interval(to));
+        let to = to.map_or("–".into(), |to| table::interval(&to));
         table.add_row(std::iter::once(name.to_owned()).chain(cells).chain([to]));
     }
     println!("{table}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_makes_nothing_or_something_else_has_not_done_the_job() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut job = match Job::new(dir.path().join("job"), 1) {
+            Ok(job) => job,
+            Err(why) => return faultless_testkit::skip_optional(why),
+        };
+        let object = job.objects[0].clone();
+        std::fs::write(&object, "an object").unwrap();
+        job.check().unwrap();
+        assert!(job.check().unwrap_err().contains("f0.o"), "what the last one made counts once");
+        std::fs::write(&object, "another").unwrap();
+        assert_eq!(job.check().unwrap_err(), "wrong result");
+    }
 }

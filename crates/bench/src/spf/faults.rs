@@ -37,7 +37,7 @@ fn print(title: &str, what: &str, unit: &str, rounds: &Rounds<Case, Reached>) {
         let rates: Vec<f64> = all.iter().map(|reached| reached.rate).collect();
         let Some(spread) = Spread::of(&rates) else { continue };
         let to = |way: Way| match speed(rounds, *case, (way, case.1)) {
-            Some(ratio) if case.0 != way => table::interval(&ratio),
+            Ok(ratio) if case.0 != way => table::interval(&ratio),
             _ => NOTHING.into(),
         };
         let mut cells = vec![
@@ -52,7 +52,8 @@ fn print(title: &str, what: &str, unit: &str, rounds: &Rounds<Case, Reached>) {
             cells.resize(13, NOTHING.into());
         } else {
             cells.extend(ends.iter().map(u64::to_string));
-            cells.push(if case.0 == Way::Classic { NOTHING.into() } else { format!("{:.2} %", aborted(&ends)) });
+            let aborted = aborted(&ends).ok().filter(|_| case.0 != Way::Classic);
+            cells.push(aborted.map_or(NOTHING.into(), |aborted| format!("{aborted:.2} %")));
         }
         table.add_row(cells);
     }
@@ -109,10 +110,13 @@ pub fn beside(runs: &mut Runs, aims: &mut Aims) {
                 let title = format!("{}, by {by}, beside one that maps and unmaps", name(case));
                 let ratio = speed(&rounds, case, (Way::Classic, threads));
                 aims.at_least(&format!("{title}: beside classic"), 1.5, ratio);
-                if let Some(all) = rounds.get(&case) {
-                    let given_up = aborted(&ends(all));
-                    let line = format!("{title}: {given_up:.2} % aborts, aimed at 10 at most");
-                    aims.counted(line, given_up, Aim::AtMost(10.0));
+                let aimed = "aborts, aimed at 10 at most";
+                match rounds.of(&case).and_then(|all| aborted(&ends(all))) {
+                    Ok(given_up) => {
+                        let line = format!("{title}: {given_up:.2} % {aimed}");
+                        aims.counted(line, given_up, Aim::AtMost(10.0));
+                    }
+                    Err(verdict) => aims.without_figure(format!("{title}: ? {aimed}"), verdict),
                 }
             }
         }

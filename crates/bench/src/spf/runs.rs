@@ -10,6 +10,7 @@ use crate::loops::{ENDS, Reached, SpfWay as Way};
 use crate::machine::Machine;
 use crate::measure::{Sample, measure};
 use crate::plan::Context;
+use crate::rule::{Found, Verdict};
 use crate::turns::{Rounds, Turns, ratio};
 use faultless_measure::paired::Ratio;
 
@@ -119,7 +120,7 @@ impl Runs {
 }
 
 /// How many times faster one case was than another, round by round.
-pub fn speed(rounds: &Rounds<Case, Reached>, case: Case, other: Case) -> Option<Ratio> {
+pub fn speed(rounds: &Rounds<Case, Reached>, case: Case, other: Case) -> Found<Ratio> {
     ratio(rounds, &case, &other, |reached| reached.rate)
 }
 
@@ -128,12 +129,15 @@ pub fn ends(rounds: &[Reached]) -> [u64; ENDS.len()] {
     std::array::from_fn(|i| rounds.iter().map(|reached| reached.ends[i]).sum())
 }
 
-/// The part of the speculative tries that was given up, in percent.
-pub fn aborted(ends: &[u64; ENDS.len()]) -> f64 {
+/// The part of the speculative tries that was given up, in percent. Without a try there is none.
+pub fn aborted(ends: &[u64; ENDS.len()]) -> Found<f64> {
     let of = |counter: Counter| ENDS.iter().position(|end| *end == counter).map_or(0, |at| ends[at]);
     let succeeded = of(Counter::SpeculativePgfault);
     let given_up: u64 = ends[2..].iter().sum();
-    100.0 * given_up as f64 / (given_up + succeeded).max(1) as f64
+    match given_up + succeeded {
+        0 => Err(Verdict::Unresolved("nothing was tried".into())),
+        tries => Ok(100.0 * given_up as f64 / tries as f64),
+    }
 }
 
 #[cfg(test)]
@@ -145,7 +149,7 @@ mod tests {
         let once = Reached { ends: [100, 90, 5, 1, 1, 2, 1], ..Reached::default() };
         let ends = ends(&[once.clone(), once]);
         assert_eq!(ends[0], 200);
-        assert_eq!(aborted(&ends), 10.0);
-        assert_eq!(aborted(&[7, 0, 0, 0, 0, 0, 0]), 0.0, "nothing was tried");
+        assert_eq!(aborted(&ends), Ok(10.0));
+        assert!(matches!(aborted(&[7, 0, 0, 0, 0, 0, 0]), Err(Verdict::Unresolved(_))), "nothing was tried");
     }
 }

@@ -1,0 +1,55 @@
+//! A bench that a signal ends leaves nothing behind.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Files below a folder.
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect()
+}
+
+fn groups(of: u32) -> Vec<PathBuf> {
+    let pattern = format!("/sys/fs/cgroup/**/faultless-bench-{of}-*");
+    glob::glob(&pattern).expect("a pattern").flatten().collect()
+}
+
+/// Waits for it, as long as the bench goes on.
+fn wait(bench: &mut Child, is_there: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(bench.try_wait().expect("a child").is_none(), "the bench ended before");
+        assert!(begun.elapsed() < LIMIT, "it never came");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn files_and_control_groups_go() {
+    let place = tempfile::tempdir().unwrap();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_faultless-bench"))
+        .args(["hugecache", "--only", "random"])
+        .env("TMPDIR", place.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = bench.id();
+    wait(&mut bench, || below(place.path()).iter().any(|path| path.ends_with("large")));
+    // Its control group is made when the file is; not every machine lets it have one.
+    let is_large =
+        || below(place.path()).iter().any(|path| path.metadata().is_ok_and(|about| about.len() >= 256 << 20));
+    wait(&mut bench, is_large);
+    // SAFETY: no pointers; a child of ours.
+    assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGTERM) }, 0);
+    let status = bench.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(128 + libc::SIGTERM), None));
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "{:?}", below(place.path()));
+    assert_eq!(groups(pid), [] as [PathBuf; 0]);
+}
