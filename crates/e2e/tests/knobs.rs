@@ -154,7 +154,9 @@ fn every_live_knob_is_turned_while_a_program_runs() {
             | Knob::PrefaultBy
             | Knob::ThpPagecache
             | Knob::DirtyBackground
-            | Knob::DirtyExpire => {
+            | Knob::DirtyExpire
+            | Knob::SwapLow
+            | Knob::SwapHigh => {
                 continue;
             }
             // It takes a file that is not in memory; reading.rs turns it.

@@ -229,3 +229,26 @@ fn snapshots() {
         Ok(())
     });
 }
+
+#[test]
+#[rustfmt::skip]
+fn files_group() {
+    if !can(Delivery::Thread, |_| true) {
+        return;
+    }
+    run(1 << 20, || {
+        std::fs::write("weights", vec![7; 5 << 20])?;
+        std::fs::write("index", [1, 2, 3])?;
+        use faultless::file::CacheGroup;
+        let group = CacheGroup::new(512 << 20)?;      // 2 MiB at least
+        let weights = group.open("weights")?;         // or group.file(&std_file)
+        let index = group.open_writable("index")?;    // shares the budget
+        println!("{} of {} bytes", group.used(), group.budget());
+        let mut byte = [0];
+        weights.read_at(&mut byte, 4 << 20)?;
+        index.write_at(&byte, 3)?;
+        index.sync()?;
+        assert_eq!((std::fs::read("index")?, group.budget()), (vec![1, 2, 3, 7], 512 << 20));
+        Ok(())
+    });
+}

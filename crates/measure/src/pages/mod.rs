@@ -305,7 +305,7 @@ mod tests {
         put(48, b"prog\x1b");
         put(64, &1u32.to_ne_bytes());
         (0..knobs::COUNT).for_each(|i| put(128 + 8 * i, &7u64.to_ne_bytes()));
-        let first = (128 + 8 * knobs::COUNT).next_multiple_of(64);
+        let first = std::mem::offset_of!(Page, block);
         let stride = (COUNT * 8).next_multiple_of(64);
         for (block, i) in (0..BLOCKS).flat_map(|block| (0..COUNT).map(move |i| (block, i))) {
             put(first + block * stride + 8 * i, &(i as u64 + 1).to_ne_bytes());
