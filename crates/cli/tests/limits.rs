@@ -72,8 +72,7 @@ fn a_limit_on_files_ends_no_program() {
 #[test]
 fn a_limit_on_files_is_named_in_a_comparison() {
     let of = |bytes: u32| {
-        let out =
-            limited("ulimit -f 64", &["--compare", "1", "--", "head", "-c", &bytes.to_string(), "/dev/zero"]);
+        let out = limited("ulimit -f 1", &["--compare", "1", "--", "head", "-c", &bytes.to_string(), "/dev/zero"]);
         text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert!(of(100_000).contains("A run was ended because files are limited (ulimit -f)"), "{}", of(100_000));

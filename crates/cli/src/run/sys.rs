@@ -94,6 +94,8 @@ pub fn with_long_files<R>(f: impl FnOnce() -> R) -> R {
     unsafe {
         let before = libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         let result = f();
+        // A signal that is blocked waits, even an ignored one, and would be passed on to the program. This drops it.
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
         libc::signal(libc::SIGXFSZ, before);
         result
     }
