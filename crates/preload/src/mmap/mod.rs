@@ -20,7 +20,7 @@ use crate::kernel::moved_ranges;
 use crate::kernel::smaps;
 use crate::mmap::attributes::{give_up, note};
 use crate::runtime::areas;
-use crate::runtime::engine::{self, Engine, Entered};
+use crate::runtime::engine::{self, Engine};
 use crate::runtime::inside::{aside, has_interrupted};
 use crate::shutdown::limits;
 
@@ -100,14 +100,6 @@ fn before_populate(bytes: usize) {
 pub struct Replacing {
     _replaced: Replaced<'static>,
     no_signals: NoSignals,
-}
-
-/// Enters the engine beside a call that replaces this.
-fn enter(replaced: Option<&Replacing>) -> Option<Entered> {
-    match replaced {
-        Some(replaced) => engine::enter_held(&replaced.no_signals),
-        None => engine::enter_call(),
-    }
 }
 
 /// Before a range is unmapped, moved, or mapped anew. None of our threads is there until the result is dropped; then
@@ -227,12 +219,12 @@ pub unsafe extern "C" fn munmap(addr: *mut c_void, bytes: usize) -> i32 {
 /// munmap, by the kernel or in its place.
 pub fn unmap(args: [usize; 6]) -> Answer {
     let [addr, bytes, ..] = args;
-    // Of a block, too.
+    // Of a block, too. Where nothing is known of the range, the engine is not entered: that takes system calls.
     let replaced = replace(addr, bytes);
     if bytes >= SLOT
-        && engine::running().is_some()
+        && let Some(replaced) = &replaced
         && let Some(span) = sound(addr, bytes)
-        && let Some(engine) = enter(replaced.as_ref())
+        && let Some(engine) = engine::enter_held(&replaced.no_signals)
     {
         let mut answer = Ok(0);
         let is_done = engine.space.unmap(raw::cpu(), span, || {
