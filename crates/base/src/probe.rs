@@ -1,7 +1,7 @@
 //! Places where bpftrace, perf and others can look on (USDT), under the provider `faultless`.
 //!
 //! Each is a `nop`, and a note in the library's file that says where it is and where its arguments are. Times are
-//! nanoseconds, engines their place in [`Engine::ALL`].
+//! nanoseconds, engines their place in [`Engine::ALL`], orders as the kernel's: 0 for 4 KiB, 9 for 2 MiB.
 
 use probe::probe;
 
@@ -41,4 +41,17 @@ pub fn zero_miss(at: usize, bytes: usize) {
 #[inline]
 pub fn engine_dropped(engine: Engine) {
     probe!(faultless, engine_dropped, engine as u32);
+}
+
+/// Pages of a file came to its cache: the number of the first in the file, how many, and the order of the page that
+/// holds them.
+#[inline]
+pub fn file_add(page: usize, pages: usize, order: usize) {
+    probe!(faultless, file_add, page, pages, order);
+}
+
+/// All pages of 2 MiB of a file have left its cache: the number of the first in the file.
+#[inline]
+pub fn file_delete(page: usize) {
+    probe!(faultless, file_delete, page);
 }

@@ -471,3 +471,13 @@ fn threads_read_write_map_and_evict_at_a_time() {
     file.sync().unwrap();
     assert!(fs::read(named.path()).unwrap() == all);
 }
+
+/// What bpftrace and perf look for in the program's file.
+#[test]
+fn probes_are_noted_in_the_program() {
+    let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+    for probe in ["file_add", "file_delete"] {
+        let note = format!("faultless\0{probe}\0");
+        assert!(program.windows(note.len()).any(|part| part == note.as_bytes()), "{probe}");
+    }
+}

@@ -14,7 +14,7 @@
 
 use faultless_base::sync::Words;
 use faultless_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use faultless_base::{Errno, PAGE, SLOT_PAGES};
+use faultless_base::{Errno, PAGE, SLOT_PAGES, probe};
 use faultless_page::gauges::{Gauge, Gauges};
 
 const BITS: usize = usize::BITS as usize;
@@ -322,6 +322,8 @@ impl Change<'_> {
     pub fn add(&self, part: Part) {
         self.set(flag::FILLED);
         self.index.set(Entry::Present, self.slot, part);
+        let order = if self.is(flag::HUGE) { SLOT_PAGES.ilog2() as usize } else { 0 };
+        probe::file_add(self.slot * SLOT_PAGES + part.first, part.count, order);
     }
 
     /// Begins to let all pages go, unless a thread uses them.
@@ -351,6 +353,7 @@ impl Change<'_> {
         self.set(left);
         let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED | flag::MAPPED;
         self.index.states[self.slot].fetch_and(!ended, Release);
+        probe::file_delete(self.slot * SLOT_PAGES);
     }
 }
 
