@@ -2,8 +2,9 @@
 //! is followed by all questions.
 
 use faultless_base::{SLOT, SLOT_PAGES, Span};
-use faultless_mm::region::snapshot::chain::Chain;
-use faultless_mm::region::snapshot::pages::PageSet;
+use faultless_mm::owner::Walks;
+use faultless_mm::owner::chain::{Chain, Need};
+use faultless_mm::owner::pages::PageSet;
 use proptest::prelude::*;
 
 const SLOTS: usize = 6;
@@ -43,6 +44,8 @@ struct Taken {
 
 struct World {
     chain: Chain,
+    /// What questions took.
+    walks: Walks,
     /// By age, the oldest first.
     all: Vec<Taken>,
     taken: usize,
@@ -55,7 +58,11 @@ fn slot_at(slot: usize) -> usize {
 impl World {
     fn new() -> Self {
         let chain = Chain::new(Span::new(BASE, SLOTS * SLOT)).unwrap();
-        Self { chain, all: Vec::new(), taken: 0 }
+        Self { chain, walks: Walks::default(), all: Vec::new(), taken: 0 }
+    }
+
+    fn ask(&mut self, slot: usize) -> Option<Need> {
+        self.chain.need(slot_at(slot), &mut self.walks)
     }
 
     fn covering(&self, slot: usize) -> impl DoubleEndedIterator<Item = &Taken> {
@@ -80,7 +87,7 @@ impl World {
                 self.all.push(Taken { id, span, at, is_living: true, has: [PageSet::default(); SLOTS] });
             }
             Op::Write(slot, page, n) => {
-                let Some(need) = self.chain.need(slot_at(slot)) else { return };
+                let Some(need) = self.ask(slot) else { return };
                 let pages = page..(page + n).min(SLOT_PAGES);
                 let new = PageSet::of(pages) - need.settled;
                 self.chain.take(need.id, slot_at(slot), new);
@@ -105,7 +112,7 @@ impl World {
     fn drop(&mut self, i: usize) {
         let Taken { id, span, .. } = self.all[i];
         for slot in (0..SLOTS).filter(|slot| span.contains(slot_at(*slot))) {
-            if let Some((heir, pages)) = self.chain.heir(id, slot_at(slot)) {
+            if let Some((heir, pages)) = self.chain.heir(id, slot_at(slot), &mut self.walks) {
                 self.chain.take(heir, slot_at(slot), pages);
                 let heir = self.all.iter_mut().find(|taken| taken.id == heir).unwrap();
                 heir.has[slot] = heir.has[slot] | pages;
@@ -118,8 +125,9 @@ impl World {
 
     /// Asks for everything.
     fn check(&self) {
+        let walks = &mut Walks::default();
         for slot in 0..SLOTS {
-            let found = self.chain.need(slot_at(slot)).map(|need| (need.id, need.settled));
+            let found = self.chain.need(slot_at(slot), walks).map(|need| (need.id, need.settled));
             assert_eq!(found, self.need(slot), "needs of slot {slot}");
             for taken in self.covering(slot) {
                 // Who has its pages: itself, or the next newer one that has some.
@@ -128,7 +136,8 @@ impl World {
                     let has = other.has[slot] & wanted;
                     (!has.is_empty()).then(|| (other.at + slot_at(slot) - other.span.start, has))
                 });
-                assert_eq!(self.chain.owner(taken.id, slot_at(slot), wanted), owner, "{} of {slot}", taken.id);
+                let found = self.chain.owner(taken.id, slot_at(slot), wanted, walks);
+                assert_eq!(found, owner, "{} of {slot}", taken.id);
                 // Who gets its pages when it goes.
                 let mut others = PageSet::default();
                 let older = self.covering(slot).rev().skip_while(|other| other.id != taken.id).skip(1);
@@ -136,7 +145,12 @@ impl World {
                     others = others | older.has[slot];
                     older.is_living.then(|| (older.id, taken.has[slot] - others))
                 });
-                assert_eq!(self.chain.heir(taken.id, slot_at(slot)), heir, "heir of {} in {slot}", taken.id);
+                assert_eq!(
+                    self.chain.heir(taken.id, slot_at(slot), walks),
+                    heir,
+                    "heir of {} in {slot}",
+                    taken.id
+                );
             }
         }
     }
@@ -164,17 +178,17 @@ proptest! {
 fn a_question_looks_at_no_snapshot_of_another_part() {
     let mut world = World::new();
     (0..200).for_each(|i| world.step(&Op::Take(i % (SLOTS - 1), 1)));
-    let before = world.chain.walks();
-    assert!(world.chain.need(slot_at(SLOTS - 1)).is_none());
-    let after = world.chain.walks();
+    let before = world.walks;
+    assert!(world.ask(SLOTS - 1).is_none());
+    let after = world.walks;
     assert_eq!((after.computed - before.computed, after.walked - before.walked), (1, 0));
     // One of its own, beside 200 of others: one is looked at.
     world.step(&Op::Take(SLOTS - 1, 1));
-    assert!(world.chain.need(slot_at(SLOTS - 1)).is_some());
-    let walks = world.chain.walks();
+    assert!(world.ask(SLOTS - 1).is_some());
+    let walks = world.walks;
     assert_eq!((walks.walked - after.walked, walks.stale), (1, 0));
     // It covers its pages, and has none: stale.
     let id = world.all.last().unwrap().id;
-    assert_eq!(world.chain.owner(id, slot_at(SLOTS - 1), PageSet::of(0..SLOT_PAGES)), None);
-    assert_eq!(world.chain.walks().stale, 1);
+    assert_eq!(world.chain.owner(id, slot_at(SLOTS - 1), PageSet::of(0..SLOT_PAGES), &mut world.walks), None);
+    assert_eq!(world.walks.stale, 1);
 }

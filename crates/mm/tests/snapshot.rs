@@ -11,10 +11,10 @@ use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_mm::owner::chain::MOST;
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
 use faultless_mm::region::change::{Advice, Refused};
-use faultless_mm::region::snapshot::chain::MOST;
 use faultless_mm::region::{Plan, Region};
 use faultless_page::stats::Counter;
 use made::BASE;
@@ -205,6 +205,16 @@ fn a_write_copies_once_and_more_the_more_is_written() {
     assert_eq!(region.snapshot_held(id), region.span().bytes());
     assert_eq!(read(&region, id, 0, PAGES), vec![1; PAGES]);
     assert_eq!(region.counted(Counter::SnapshotTaken), 1);
+    // By parts in the first 2 MiB, which each write there doubles, and then by 2 MiB.
+    let by_size = [Counter::SnapshotCopiesPage, Counter::SnapshotCopiesPart, Counter::SnapshotCopiesSlot];
+    let by_size = by_size.map(|counter| region.counted(counter));
+    assert!(by_size[0] == 0 && by_size[1] > 0 && by_size[2] == SLOTS as u64 - 1, "{by_size:?}");
+    assert_eq!(by_size.iter().sum::<u64>(), region.counted(Counter::SnapshotFault));
+    // One question or more for each fault; the one snapshot was the answer each time.
+    let asked = [Counter::OwnerComputed, Counter::OwnerWalked, Counter::OwnerStale];
+    let [computed, walked, stale] = asked.map(|counter| region.counted(counter));
+    assert!(computed >= region.counted(Counter::SnapshotFault) && walked > 0, "{computed} {walked}");
+    assert_eq!(stale, 0);
     assert_eq!(region.counted(Counter::SnapshotFault), write(0, 3) as u64);
     assert_eq!(region.counted(Counter::SnapshotCopied), region.span().bytes() as u64);
 }

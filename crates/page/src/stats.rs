@@ -10,6 +10,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_base::zero::Engine;
+use faultless_base::{PAGE, SLOT};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $variant:ident, $name:literal, $unit:ident $(($linux:literal))? $(, $part:ident)?;)+) => {
@@ -292,6 +293,18 @@ counters! {
     SnapshotCopied, "snapshot_copied", Bytes;
     /// The part of `snapshot_copied` that went to an older snapshot when a newer one was dropped.
     SnapshotPassed, "snapshot_passed", Bytes;
+    /// Copies before a write for snapshots: of one page.
+    SnapshotCopiesPage, "snapshot_copies_page", Calls;
+    /// The same of more than a page, and less than 2 MiB.
+    SnapshotCopiesPart, "snapshot_copies_part", Calls;
+    /// The same of 2 MiB at once.
+    SnapshotCopiesSlot, "snapshot_copies_slot", Calls;
+    /// Questions which snapshot has a page, or needs one.
+    OwnerComputed, "owner_computed", Calls;
+    /// Snapshots that were looked at for that.
+    OwnerWalked, "owner_walked", Calls;
+    /// Those of them that cover the page, and were no answer.
+    OwnerStale, "owner_stale", Calls;
     /// Taken out of mapped regions that are above their budget. A fault brings it back without a read, while it is in memory.
     SwapAside, "swap_aside", Bytes;
     /// Brought back to mapped regions after that, with what was read for it.
@@ -361,6 +374,15 @@ impl Counter {
             Engine::LineZero => Self::ScrubbedClzero,
             Engine::Kernel => Self::ScrubbedKernel,
             Engine::Dsa => Self::ScrubbedDsa,
+        }
+    }
+
+    /// What counts a copy of so many bytes, before a write.
+    pub const fn snapshot_copies(bytes: usize) -> Self {
+        match bytes {
+            ..=PAGE => Self::SnapshotCopiesPage,
+            SLOT.. => Self::SnapshotCopiesSlot,
+            _ => Self::SnapshotCopiesPart,
         }
     }
 

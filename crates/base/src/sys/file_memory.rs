@@ -55,6 +55,9 @@ pub trait FileMemory {
     fn move_pages(&self, from: Span, to: usize) -> Result<(), Stopped>;
     /// Tells `f` of watched pages that may have been written to since the last call. False: it is not known of which.
     fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool;
+    /// Whether a write to a watched page that is protected waits until [`FileMemory::note_again`] lets it through. If not,
+    /// the kernel lets it through.
+    fn tells_writes(&self) -> bool;
     /// Has pages that are there be told of by [`FileMemory::take_changes`] as if they were written to; whether it could.
     fn note_again(&self, pages: Span) -> bool;
     /// Whether a page is there; true where that is not known.
@@ -231,6 +234,10 @@ impl FileMemory for UserMemory {
 
     fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool {
         self.watch.get().is_some_and(|watch| watch.take_changes(span, f))
+    }
+
+    fn tells_writes(&self) -> bool {
+        self.watch.get().is_some_and(Watch::tells_writes)
     }
 
     fn note_again(&self, pages: Span) -> bool {

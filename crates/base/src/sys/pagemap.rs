@@ -94,7 +94,7 @@ pub fn number() -> Option<i32> {
     file()?.load(Ordering::Acquire).checked_sub(2).map(|fd| fd as i32)
 }
 
-/// Pages that are not protected by a userfaultfd that has the kernel lift that at a write (`UFFD_FEATURE_WP_ASYNC`).
+/// Pages that are not protected by a userfaultfd.
 const WRITTEN: u64 = 1 << 1;
 /// Pages that a scan tells of are protected in the same moment. It refuses where they could not be.
 const PROTECT: u64 = 1;
@@ -118,12 +118,14 @@ impl Changes {
     /// Tells `f` of the pages of `span` that are there and were written to since the last call, and has the kernel note
     /// the next writes to them. `span` is registered for that. False: the kernel does not say, and any page may have been
     /// written to.
-    pub fn take(&self, span: Span, mut f: impl FnMut(Span)) -> bool {
+    ///
+    /// By `protect` where the kernel does not lift the protection itself. It says whether it could.
+    pub fn take(&self, span: Span, protect: Option<&dyn Fn(Span) -> bool>, mut f: impl FnMut(Span)) -> bool {
         let (mut runs, mut at) = ([Run::default(); RUNS], span.start);
         while at < span.end {
             let mut scan = Scan {
                 size: size_of::<Scan>() as u64,
-                flags: PROTECT | ONLY_ASYNC,
+                flags: if protect.is_none() { PROTECT | ONLY_ASYNC } else { 0 },
                 start: at as u64,
                 end: span.end as u64,
                 walk_end: 0,
@@ -139,6 +141,10 @@ impl Changes {
             // SAFETY: as in `scan`; the pages are protected so that a write to them goes on as before.
             let told = if self.0.is_open() { unsafe { syscall(libc::SYS_ioctl, ask) }.ok() } else { None };
             let Some(told) = told.filter(|_| scan.walk_end as usize > at) else { return false };
+            let looked_at = Span { start: at, end: scan.walk_end as usize };
+            if told > 0 && protect.is_some_and(|protect| !protect(looked_at)) {
+                return false;
+            }
             runs[..told].iter().for_each(|run| f(Span { start: run.start as usize, end: run.end as usize }));
             at = scan.walk_end as usize;
         }

@@ -1,8 +1,8 @@
 //! Memory of a file whose missing pages raise faults, and of which the kernel notes what is written to.
 //!
-//! A range is registered with one userfaultfd for both: missing pages, and protection against writing that the kernel
-//! lifts itself (`UFFD_FEATURE_WP_ASYNC`). A write to a protected page takes no message and no signal. Which pages were
-//! written to, their tables say ([`Changes`]).
+//! A range is registered with one userfaultfd for both: missing pages, and protection against writing. The kernel lifts
+//! that itself (`UFFD_FEATURE_WP_ASYNC`): a write takes no message and no signal. Or it waits for who reads its message,
+//! where snapshots need the page first ([`OnWrite`]). Which pages were written to, their tables say ([`Changes`]).
 
 use super::pagemap::{self, Changes};
 use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake, feature};
@@ -18,20 +18,41 @@ pub enum Writes {
     Unnoted,
 }
 
+/// What becomes of a write to a protected page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnWrite {
+    /// The kernel notes it, and lets it through.
+    Notes,
+    /// It waits, and a message says so.
+    Tells,
+}
+
 /// The kernel's side of it, for one file.
 #[derive(Debug)]
 pub struct Watch {
     uffd: Uffd,
     changes: Changes,
+    on_write: OnWrite,
 }
 
 impl Watch {
     /// What a descriptor has to be enabled with.
-    pub const FEATURES: u64 = feature::WP | feature::WP_ASYNC | feature::MOVE | feature::POISON;
+    pub const fn features(on_write: OnWrite) -> u64 {
+        let noted = match on_write {
+            OnWrite::Notes => feature::WP_ASYNC,
+            OnWrite::Tells => 0,
+        };
+        noted | feature::WP | feature::MOVE | feature::POISON
+    }
 
-    /// By a descriptor that was enabled with [`Self::FEATURES`].
-    pub fn new(uffd: Uffd) -> Option<Self> {
-        Some(Self { uffd, changes: Changes::open()? })
+    /// By a descriptor that was enabled with [`Self::features`].
+    pub fn new(uffd: Uffd, on_write: OnWrite) -> Option<Self> {
+        Some(Self { uffd, changes: Changes::open()?, on_write })
+    }
+
+    /// Whether a write to a protected page waits.
+    pub fn tells_writes(&self) -> bool {
+        self.on_write == OnWrite::Tells
     }
 
     /// The descriptor at which faults arrive.
@@ -95,7 +116,12 @@ impl Watch {
     }
 
     pub(super) fn take_changes(&self, span: Span, f: &mut dyn FnMut(Span)) -> bool {
-        self.changes.take(span, f)
+        // SAFETY: the span was registered; a write that waits is let through by who is told of it.
+        let protect = |span| unsafe { self.uffd.write_protect(span, true) }.is_ok();
+        match self.on_write {
+            OnWrite::Notes => self.changes.take(span, None, f),
+            OnWrite::Tells => self.changes.take(span, Some(&protect), f),
+        }
     }
 
     pub(super) fn note_again(&self, pages: Span) -> bool {
@@ -135,8 +161,8 @@ mod tests {
 
     fn watch() -> Option<Watch> {
         let uffd = Uffd::open(Way::UserModeOnly).ok()?;
-        uffd.enable(Watch::FEATURES | feature::SIGBUS).ok()?;
-        Watch::new(uffd)
+        uffd.enable(Watch::features(OnWrite::Notes) | feature::SIGBUS).ok()?;
+        Watch::new(uffd, OnWrite::Notes)
     }
 
     fn changed(watch: &Watch, span: Span) -> Vec<usize> {

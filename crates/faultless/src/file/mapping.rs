@@ -1,6 +1,7 @@
 //! Parts of a file that stay in memory, at addresses of their own.
 
 use std::io;
+use std::sync::Arc;
 
 use faultless_base::sys::file_memory;
 use faultless_base::{Errno, Span};
@@ -22,8 +23,11 @@ pub struct Mapping {
     handle: Handle,
     part: Mapped,
     /// Of a private mapping the part that it copies, which ends after it.
-    _under: Option<Box<Mapping>>,
+    under: Under,
 }
+
+/// The part of a file that a private mapping copies.
+pub(super) type Under = Option<Arc<Mapping>>;
 
 impl Mapping {
     pub(super) fn new(handle: Handle, offset: u64, bytes: usize, used: Use, comes: Comes) -> io::Result<Self> {
@@ -32,13 +36,26 @@ impl Mapping {
         let part = Mapped { offset: inside(shared.engine.length(), offset, bytes)?, bytes, used, comes };
         shared.map(part)?;
         drop(using);
-        Ok(Self { handle, part, _under: None })
+        Ok(Self { handle, part, under: None })
     }
 
     /// The same; it copies `under`.
     pub(super) fn over(mut self, under: Mapping) -> Self {
-        self._under = Some(Box::new(under));
+        self.under = Some(Arc::new(under));
         self
+    }
+
+    pub(super) fn under(&self) -> Under {
+        self.under.clone()
+    }
+
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Where it begins in the cache.
+    pub(super) fn offset(&self) -> usize {
+        self.part.offset
     }
 
     /// Where it is.

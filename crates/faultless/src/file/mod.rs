@@ -36,6 +36,7 @@ mod progress;
 mod queue;
 mod read_ahead;
 mod shared;
+mod snapshot;
 mod source;
 
 use std::io;
@@ -60,6 +61,7 @@ use crate::file::local::LocalFile;
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
 use crate::file::shared::{Comes, Shared};
+pub use crate::file::snapshot::Snapshot;
 use crate::process::limits;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may

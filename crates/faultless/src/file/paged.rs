@@ -9,7 +9,7 @@ use faultless_base::sys::file_memory::UserMemory;
 use faultless_base::sys::mmu::Rights;
 use faultless_base::sys::raw;
 use faultless_base::sys::uffd::{Uffd, Way};
-use faultless_base::sys::watch::Watch;
+use faultless_base::sys::watch::{OnWrite, Watch};
 use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::cache::{Cache, Use};
 use faultless_mm::fault::{Fault, Outcome};
@@ -159,10 +159,16 @@ pub(super) struct Serving {
 }
 
 impl Serving {
-    pub(super) fn start(paged: &Arc<Paged>, delivery: Delivery) -> Result<Self, Error> {
+    pub(super) fn start(paged: &Arc<Paged>, delivery: Delivery, on_write: OnWrite) -> Result<Self, Error> {
         let _masked = Masked::new();
-        let (uffd, way) = delivery::open_for_file(delivery, Watch::FEATURES)?;
-        let watch = Watch::new(uffd).ok_or(Error::NoFeature)?;
+        let (uffd, way) = delivery::open_for_file(delivery, Watch::features(on_write))?;
+        if on_write == OnWrite::Tells && !way.sees_kernel_faults() {
+            return Err(Error::NoSnapshots(
+                "the kernel does not deliver its own faults, so a snapshot would make system calls fail: \
+                 `faultless doctor` says how to allow it",
+            ));
+        }
+        let watch = Watch::new(uffd, on_write).ok_or(Error::NoFeature)?;
         // Where an earlier try met no thread, its descriptor is there.
         paged.cache.memory().watch_with(watch);
         let served: Arc<dyn Served> = paged.clone();

@@ -76,6 +76,9 @@ pub(super) fn map(handle: &Handle, offset: u64, bytes: usize) -> io::Result<Mapp
     let base = start / PAGE * PAGE;
     let private = Private { of: handle.get().engine.clone(), base };
     let copy = caches::of_private(private, start - base + bytes)?;
+    if handle.get().allows_snapshots() {
+        copy.get().allow_snapshots()?;
+    }
     let mapping = Mapping::new(copy, (start - base) as u64, bytes, Use::Write, Comes::Lazily)?;
     Ok(MappingMut::new(mapping.over(under)))
 }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use faultless_base::Errno;
+use faultless_base::sys::file_memory::FileMemory;
+use faultless_base::sys::watch::OnWrite;
 use faultless_mm::cache::Use;
 use faultless_mm::cache::backing::Backing;
 use faultless_mm::cache::evict::To;
@@ -17,6 +19,7 @@ use crate::file::flush;
 use crate::file::group::CacheGroup;
 use crate::file::paged::{Paged, Serving};
 use crate::process::masked::Masked;
+use crate::region::check_devices;
 
 /// What all handles and mappings of a file share.
 pub(super) struct Shared {
@@ -36,6 +39,9 @@ pub(super) struct Shared {
     /// How many there have been.
     pub(super) came: AtomicUsize,
 }
+
+/// Why there is no snapshot.
+const UNTOLD: &str = "writes to lazy mappings of this file are not told: allow snapshots before the first of them";
 
 /// A part of a file that is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -126,8 +132,19 @@ impl Shared {
     pub(super) fn map(&self, part: Mapped) -> io::Result<()> {
         let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
         match part.comes {
-            Comes::Now => self.engine.hold(part.offset, part.bytes).map_err(kernel)?,
+            Comes::Now => {
+                self.engine.hold(part.offset, part.bytes).map_err(kernel)?;
+                if part.used == Use::Write
+                    && let Err(error) = self.engine.preserve_range(part.offset, part.bytes)
+                {
+                    self.engine.release(part.offset, part.bytes);
+                    return Err(kernel(error));
+                }
+            }
             Comes::Lazily => {
+                if part.used == Use::Write && self.engine.has_snapshots() && !self.allows_snapshots() {
+                    return Err(Error::NoSnapshots(UNTOLD).into());
+                }
                 self.serve(Delivery::Best)?;
                 self.engine.watch(part.offset, part.bytes, part.used).map_err(kernel)?;
             }
@@ -171,10 +188,42 @@ impl Shared {
             None => {
                 self.note_faults();
                 let by = if delivery == Delivery::Best { Delivery::Thread } else { delivery };
-                *serving = Some(Serving::start(&self.engine, by)?);
+                *serving = Some(Serving::start(&self.engine, by, OnWrite::Notes)?);
                 Ok(())
             }
         }
+    }
+
+    /// Has writes to lazy mappings wait for snapshots from now on. Before the first of them.
+    pub(super) fn allow_snapshots(&self) -> io::Result<()> {
+        let mut serving = self.serving();
+        if serving.is_none() {
+            *serving = Some(Serving::start(&self.engine, Delivery::Thread, OnWrite::Tells)?);
+        }
+        drop(serving);
+        if self.allows_snapshots() { Ok(()) } else { Err(Error::NoSnapshots(UNTOLD).into()) }
+    }
+
+    /// Whether writes to lazy mappings wait for snapshots.
+    pub(super) fn allows_snapshots(&self) -> bool {
+        self.engine.memory().tells_writes()
+    }
+
+    /// Takes a snapshot of a part; its number.
+    pub(super) fn snapshot(&self, offset: usize, bytes: usize) -> io::Result<usize> {
+        let _alone = self.alone();
+        let is_mapped = |comes| self.mapped().iter().any(|part| (part.used, part.comes) == (Use::Write, comes));
+        if is_mapped(Comes::Now) {
+            let why = "a mapping for writing that holds its pages is in the way: map lazily, or end it before";
+            return Err(Error::NoSnapshots(why).into());
+        }
+        if is_mapped(Comes::Lazily) {
+            if !self.allows_snapshots() {
+                return Err(Error::NoSnapshots(UNTOLD).into());
+            }
+            check_devices()?;
+        }
+        self.engine.snapshot(offset, bytes).map_err(|refused| Error::from(refused).into())
     }
 
     /// Whether a system call may be given memory of a lazy mapping that was not touched yet.
@@ -243,8 +292,8 @@ impl Shared {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         let noticed = match length >= self.engine.length() {
             true => self.engine.extend(length),
-            // Mappings keep what they have.
-            false if self.is_mapped_behind(length) => Ok(()),
+            // Mappings keep what they have, and snapshots.
+            false if self.is_mapped_behind(length) || self.engine.has_snapshots() => Ok(()),
             false => self.engine.truncate(length),
         };
         noticed.map_err(|error| io::Error::from_raw_os_error(error.number()))

@@ -12,6 +12,7 @@ use crate::delivery::watchdog::Watched;
 use crate::error::Error;
 use crate::process::bell::Bell;
 use crate::process::masked::Masked;
+use crate::region::save::Moment;
 use crate::region::{Region, Serving};
 use crate::shared::Shared;
 
@@ -93,11 +94,7 @@ impl Region {
             () if span.contains(&raw const here as usize) => {
                 no("this thread's stack lies in the region: let another thread take the snapshot")
             }
-            // It does not say which memory.
-            () if raw::status_number("VmPin").is_some_and(|kib| kib > 0) => {
-                no("a device may write to pinned memory of the process unnoticed: unregister its buffers before")
-            }
-            () => Ok(()),
+            () => check_devices(),
         }
     }
 
@@ -114,6 +111,17 @@ impl Region {
     }
 }
 
+/// Whether all writes take the page tables: what is pinned for devices does not.
+pub(crate) fn check_devices() -> Result<(), Error> {
+    // It does not say which memory.
+    match raw::status_number("VmPin") {
+        Some(1..) => Err(Error::NoSnapshots(
+            "a device may write to pinned memory of the process unnoticed: unregister its buffers before",
+        )),
+        _ => Ok(()),
+    }
+}
+
 impl Snapshot {
     /// How many bytes it has.
     pub fn len(&self) -> usize {
@@ -123,16 +131,6 @@ impl Snapshot {
     /// Always false: a snapshot has at least one byte. (Clippy asks for it beside `len`.)
     pub fn is_empty(&self) -> bool {
         self.0.length == 0
-    }
-
-    /// Whether it can be read here and now.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        self.shared().map(drop)
-    }
-
-    /// What rings when it cannot be read any more.
-    pub(crate) fn bell(&self) -> Result<Arc<Bell>, Error> {
-        Ok(self.shared()?.bell.clone())
     }
 
     fn shared(&self) -> Result<Arc<Shared>, Error> {
@@ -167,7 +165,7 @@ impl Snapshot {
     }
 
     /// The same into memory that is no region's.
-    pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
+    fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
         let shared = self.shared()?;
         let _masked = Masked::new();
         let read = shared.memory.read_snapshot(self.0.id, self.0.start + offset, buffer);
@@ -179,6 +177,21 @@ impl Snapshot {
     /// How many bytes of copies it has: what was written to since, as far as no newer snapshot has it.
     pub fn held(&self) -> usize {
         self.shared().map_or(0, |shared| shared.memory.snapshot_held(self.0.id))
+    }
+}
+
+impl Moment for Snapshot {
+    fn bytes(&self) -> usize {
+        self.len()
+    }
+    fn check(&self) -> Result<(), Error> {
+        self.shared().map(drop)
+    }
+    fn bell(&self) -> Result<Arc<Bell>, Error> {
+        Ok(self.shared()?.bell.clone())
+    }
+    fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        self.read(offset, buffer)
     }
 }
 

@@ -229,7 +229,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// The same of one slot: what was advised for it counts first.
     pub(super) fn is_huge_at(&self, slot: usize) -> bool {
-        if !HAS_HUGE {
+        // A frame that moves cannot be protected in the same moment.
+        if !HAS_HUGE || self.is_told(slot) {
             return false;
         }
         let advice = self.index.state(slot) & (flag::BY_HUGE | flag::BY_SMALL);

@@ -18,6 +18,7 @@
 //! | `advise` | what a program says beforehand |
 //! | `share` | what its memory counts as |
 //! | [`group`] | the hard budget of several files |
+//! | [`snapshot`] | what it held at a moment, while it goes on changing |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
 //! | `staged`, `staging` | how they come while the program may touch them |
@@ -46,6 +47,7 @@ mod recent;
 mod resize;
 mod settle;
 mod share;
+pub mod snapshot;
 mod staged;
 mod staging;
 pub mod watch;
@@ -65,6 +67,7 @@ use crate::cache::flush::Ages;
 use crate::cache::group::Size;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
 use crate::cache::share::{Account, Share};
+use crate::cache::snapshot::Moments;
 use crate::cache::staging::Staging;
 use crate::cache::write_back::Failures;
 use crate::frame::store::Store;
@@ -121,6 +124,7 @@ pub struct Cache<M: FileMemory, B: Backing> {
     collapse_failed: AtomicUsize,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
+    moments: Moments,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -163,6 +167,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             hand: AtomicUsize::new(0),
             collapse_failed: AtomicUsize::new(0),
             staging: Late::new(),
+            moments: Moments::new(),
         })
     }
 
@@ -267,6 +272,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 Ok(pin) => pin,
                 Err(error) => return if done > 0 { Ok(done) } else { Err(error) },
             };
+            if how == Use::Write {
+                self.before_write(slot, part);
+            }
             f(bytes);
             if how == Use::Write {
                 // Afterwards: who writes it back meanwhile takes the entry away before it reads the bytes.
@@ -360,6 +368,7 @@ impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
         // What is dirty still is lost: the caller has written back what could be written.
         let left = self.account.lock().share();
         self.tell(left, Share::default());
+        self.release_snapshots();
         self.memory.release(self.span);
         if let Some(staging) = self.staging.get() {
             self.memory.release(staging.span());

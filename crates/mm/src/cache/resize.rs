@@ -69,6 +69,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let page = old / PAGE * PAGE;
             self.backing.read(page as u64, Span::new(from, PAGE))?;
             core::hint::black_box(&mut scratch);
+            self.let_write(slot, Part { first, count: 1 });
             self.memory.copy(Span { start: from + old % PAGE, end: from + PAGE }, self.address(old));
         }
         self.length.store(length, Relaxed);
@@ -82,6 +83,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let (slot, first) = (length / SLOT, length % SLOT / PAGE);
             let _change = self.change(slot);
             if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+                self.let_write(slot, Part { first, count: 1 });
                 self.memory.zero(Span::new(self.address(length), tail));
             }
         }
@@ -89,6 +91,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Makes the file no longer than that. The caller has it for itself, and no mapping reaches behind the new end.
     pub fn truncate(&self, length: usize) -> Result<(), Errno> {
+        let old = self.length();
+        if length < old {
+            // Before: it may write back to make room.
+            self.preserve_range(length / PAGE * PAGE, old - length / PAGE * PAGE)?;
+        }
         // A fault that needs room may write back at any time: no page goes while it is written.
         let _syncing = self.syncing.lock();
         let _resizing = self.resizing.lock();
@@ -120,6 +127,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Pages of a slot are not the file's any more. No thread needs their bytes.
     fn forget(&self, change: Change<'_>, slot: usize, part: Part) {
         self.index.unset(Entry::Dirty, slot, part);
+        self.open_to_writes(slot, part);
         if self.is_all(slot, part) && change.leave() {
             return self.let_go(change, slot, To::Store);
         }
@@ -150,6 +158,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         // Before: these may write back what is dirty to make room, and nothing may be written to the hole.
         self.write_zeroes(offset, whole.start - offset)?;
         self.write_zeroes(whole.end, end - whole.end)?;
+        self.preserve_range(whole.start, whole.bytes())?;
         // As in `truncate`. What is written after the hole is made would fill it.
         let syncing = self.syncing.lock();
         if !self.backing.punch(whole.start as u64, whole.bytes())? {
@@ -184,6 +193,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if run == Part::NONE {
                 return;
             }
+            self.let_write(slot, run);
             self.memory.zero(self.pages(slot, run).clip(bytes));
             self.index.set(Entry::Hole, slot, run);
             let next = run.first + run.count;

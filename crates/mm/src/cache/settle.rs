@@ -71,6 +71,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 Ok(()) => done = moved,
                 // Without memory for a copy the page itself goes back, which is written to for all the kernel knows.
                 Err(Stopped { done: came, error: Errno::ENOMEM }) => {
+                    let left = (done + came) / PAGE;
+                    let rest = Part { first: run.first + left, count: moved / PAGE - left };
+                    self.preserve(slot, rest, place + done + came);
                     self.move_back(Span { start: from + came, end: place + moved }, pages.start + done + came);
                     done += came;
                     break;

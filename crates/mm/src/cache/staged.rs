@@ -38,7 +38,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
             let run = Part { count: run.count.min(PLACE_PAGES), ..run };
             change.set(flag::TABLE);
-            if !self.is_hole(slot, run) {
+            // Zeroes cannot be protected.
+            if self.is_told(slot) || !self.is_hole(slot, run) {
                 let place = self.staging.get().and_then(|staging| staging.take()).ok_or(Errno::EAGAIN)?;
                 let to = Span::new(place, run.count * PAGE);
                 return Ok(Some(Run { to, stage: Stage::Place, ..self.to_read(slot, run) }));

@@ -7,7 +7,8 @@
 //!
 //! It is *tracked* from the first such mapping for writing on: its pages are protected as they come, and the kernel
 //! notes which were written to since. Pages that are not protected count as written. A page that is noted is dirty,
-//! unless the file has a hole there and the page is zero still.
+//! unless the file has a hole there and the page is zero still. Where writes are told they wait until they are let
+//! through, and nothing comes that is not protected: neither holes nor frames.
 //!
 //! A thread that has the lock of a watched slot touches only pages of it that are present.
 
@@ -61,7 +62,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             if how == Use::Write && !change.is(flag::TRACKED) {
                 change.set(flag::TRACKED);
                 // Until now only calls and other mappings have written, and have said so.
-                let _ = change.is(flag::FILLED) && self.memory.take_changes(self.slot_span(slot), &mut |_| {});
+                let is_known =
+                    !change.is(flag::FILLED) || self.memory.take_changes(self.slot_span(slot), &mut |_| {});
+                if !is_known && self.memory.tells_writes() {
+                    return Err(Errno::ENOSYS);
+                }
             }
         }
         Ok(())
@@ -116,6 +121,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return Err(Errno::EFAULT);
         }
         let (slot, part) = (offset / SLOT, Part { first: offset % SLOT / PAGE, count: 1 });
+        if self.index.has(Entry::Present, slot, part) {
+            self.forget_dropped(slot, part);
+        }
+        if how == Use::Write && self.let_write_through(slot, part) {
+            return Ok(());
+        }
         self.counters.add(Counter::FileFault, 1);
         let again = self.staging.get().map(Staging::recent).filter(|recent| recent.is_again(offset / PAGE, hint));
         if let Some(recent) = again {
@@ -124,15 +135,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         let size = if again.is_some() { Size::Small } else { Size::Any };
         let bring = |room: &mut Room<'_>| {
-            if self.index.has(Entry::Present, slot, part) {
-                self.forget_dropped(slot, part);
-            }
             self.bring_for(slot, how, || match again {
                 Some(_) => self.bring_beside(slot, part, Part::NONE, room),
                 None => self.bring_new(slot, part, Part::NONE, room),
             })
         };
-        self.pin_with_room(slot, part, size, bring).map(drop)
+        let _pin = self.pin_with_room(slot, part, size, bring)?;
+        if how == Use::Write {
+            // It has come protected.
+            self.let_write_through(slot, part);
+        }
+        Ok(())
     }
 
     /// The program may have dropped a page by a call of its own, with what was written there.
@@ -186,7 +199,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Pages of a slot were written to, or may have been.
-    fn soil_run(&self, slot: usize, run: Span) -> bool {
+    pub(super) fn soil_run(&self, slot: usize, run: Span) -> bool {
         let start = self.slot_span(slot).start;
         let (mut is_any, mut zeroes) = (false, Span::new(run.start, 0));
         for at in (run.start..run.end).step_by(PAGE) {
@@ -209,7 +222,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Pages of a hole that are zero still, though something was to be written there: a device may be about to do that.
     /// So they are looked at again. Whether they are dirty.
     fn note_zeroes(&self, slot: usize, zeroes: Span) -> bool {
-        if zeroes.is_empty() || self.memory.note_again(zeroes) {
+        if zeroes.is_empty() || !self.is_told(slot) && self.memory.note_again(zeroes) {
             return false;
         }
         let first = (zeroes.start - self.slot_span(slot).start) / PAGE;
@@ -263,6 +276,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.index.unset(Entry::Present, slot, gone);
             self.index.unset(Entry::Hole, slot, gone);
         } else {
+            // It comes back unprotected.
+            self.preserve(slot, gone, copy);
             self.move_back(Span::new(aside, moved), pages.start);
             self.index.set(Entry::Dirty, slot, gone);
         }

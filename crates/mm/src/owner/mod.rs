@@ -6,9 +6,13 @@
 //!
 //! What protects a tree is its owner's lock.
 
+pub mod chain;
+pub mod pages;
 pub mod spans;
 
-/// What questions about owners cost so far.
+use faultless_page::stats::Counter;
+
+/// What questions about owners cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walks {
     /// Questions.
@@ -17,4 +21,15 @@ pub struct Walks {
     pub walked: u64,
     /// Of these, areas that cover the page, and whose table says that they do not have it.
     pub stale: u64,
+}
+
+impl Walks {
+    /// The counter of each.
+    pub fn counts(&self) -> [(Counter, u64); 3] {
+        [
+            (Counter::OwnerComputed, self.computed),
+            (Counter::OwnerWalked, self.walked),
+            (Counter::OwnerStale, self.stale),
+        ]
+    }
 }

@@ -28,6 +28,7 @@ use faultless_base::{Errno, SLOT, Span};
 
 use crate::frame::buddy::Kind;
 use crate::frame::store::Store;
+use crate::owner::chain::Chain;
 use crate::predict::pending::Pending;
 use crate::predict::streams::Streams;
 use crate::predict::window::Orders;
@@ -35,7 +36,6 @@ use crate::region::area::{Areas, Attributes, Full, View};
 use crate::region::entry::Entries;
 use crate::region::fault_stats::FaultStats;
 use crate::region::frames::{FaultContext, Frames, Version};
-use crate::region::snapshot::chain::Chain;
 use faultless_base::sync::Late;
 use faultless_base::sync::per_cpu::{self, PerCpu};
 use faultless_page::knobs::{Knob, Values};

@@ -6,8 +6,8 @@
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
 
-use super::chain::{Chain, Need};
-use super::pages::PageSet;
+use crate::owner::chain::{Chain, Need};
+use crate::owner::pages::PageSet;
 use crate::region::Region;
 use crate::region::area::View;
 use faultless_page::stats::Counter;
@@ -36,7 +36,7 @@ impl<M: Mmu> Region<M> {
     ) -> Option<Result<(Span, Needed), Errno>> {
         self.mmu.first_there(Span::new(page, PAGE)).filter(|there| !there.is_empty())?;
         let slot = page & !(SLOT - 1);
-        let (part, needed) = match chain.need(slot) {
+        let (part, needed) = match self.need(chain, slot) {
             None => (Span::new(slot, SLOT).clip(view.span), Needed::No),
             Some(need) => (self.copy_around(chain, &need, page, view), Needed::Yes),
         };
@@ -56,7 +56,7 @@ impl<M: Mmu> Region<M> {
             let Some((view, sequence)) = area.read() else { return };
             let Some(_entry) = self.entries.try_lock(slot, self.entries.read(slot), || {}) else { return };
             let part = Span::new(slot, SLOT).clip(view.span);
-            let is_free = area.sequence() == sequence && !part.is_empty() && chain.need(slot).is_none();
+            let is_free = area.sequence() == sequence && !part.is_empty() && self.need(chain, slot).is_none();
             if !is_free || self.mmu.protect_writes(part, false).is_err() {
                 return;
             }
@@ -73,13 +73,14 @@ impl<M: Mmu> Region<M> {
         let copied = need.settled.count();
         let follows = page == slot
             && slot >= self.span.start + SLOT
-            && chain.need(slot - SLOT).is_some_and(|before| before.settled.count() == SLOT_PAGES);
+            && self.need(chain, slot - SLOT).is_some_and(|before| before.settled.count() == SLOT_PAGES);
         let pages = match follows {
             true => SLOT_PAGES,
             false => copied.next_power_of_two().clamp(FIRST, SLOT_PAGES),
         };
         let around = Span::new(slot + at / pages * pages * PAGE, pages * PAGE).clip(view.span);
         self.copy_for(chain, need, around);
+        self.count(Counter::snapshot_copies(around.bytes()), 1, slot / SLOT);
         around
     }
 
@@ -132,7 +133,7 @@ impl<M: Mmu> Region<M> {
     fn each_need(&self, span: Span, mut f: impl FnMut(&Chain, &Need, Span)) {
         let Some(chain) = self.chain() else { return };
         for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {
-            if let Some(need) = chain.need(slot) {
+            if let Some(need) = self.need(chain, slot) {
                 f(chain, &need, Span::new(slot, SLOT).clip(span));
             }
         }

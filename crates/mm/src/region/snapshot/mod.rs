@@ -2,27 +2,26 @@
 //!
 //! Taking one costs no work of ours for any page: the kernel protects the part against writing, in one call. While it
 //! does, the areas there are changing, so no write is let through before all is protected: that is the moment. A write
-//! that meets a protected page copies it first (`copy.rs`). Who has the bytes of a page is computed (`chain`).
+//! that meets a protected page copies it first (`copy.rs`). Who has the bytes of a page is computed ([`chain`](crate::owner::chain)).
 //!
 //! What protects it: a snapshot comes under an exclusive range, as any change. Reading shares the range of one slot,
 //! and takes the entry of this slot to see that what it read was not written to meanwhile. Dropping has the range of
 //! one slot after the other alone. A write takes the entry alone, and so waits for no other thread that waits.
 
-pub mod chain;
 mod copy;
-pub mod pages;
 
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::owner::Walks;
+use crate::owner::chain::{Chain, Need};
+use crate::owner::pages::PageSet;
 use crate::region::area::Attributes;
+use crate::region::fault_stats::FaultStats;
 use crate::region::{Refused, Region};
-use chain::Chain;
 pub(crate) use copy::Needed;
 use faultless_page::stats::Counter;
-use pages::PageSet;
 
 impl<M: Mmu> Region<M> {
     /// The snapshots, once there was one.
@@ -89,7 +88,7 @@ impl<M: Mmu> Region<M> {
         for slot in (span.start..span.end).step_by(SLOT) {
             let _range = self.ranges.lock(Span::new(slot, SLOT), Access::Exclusive);
             let _entry = self.entries.lock(slot, |turn| self.mmu.relax(turn));
-            if let Some((heir, needed)) = chain.heir(id, slot) {
+            if let Some((heir, needed)) = self.ask(|walks| chain.heir(id, slot, walks)) {
                 let (from, to) = (chain.copies(id, slot), chain.copies(heir, slot));
                 for run in needed.runs() {
                     let run = Span::new(from + run.start * PAGE, run.len() * PAGE);
@@ -112,9 +111,19 @@ impl<M: Mmu> Region<M> {
         self.snapshots.get().map_or(0, |chain| chain.held(id) * PAGE)
     }
 
-    /// What it took so far to find who has, or needs, pages of snapshots.
-    pub fn snapshot_walks(&self) -> Walks {
-        self.snapshots.get().map_or(Walks::default(), Chain::walks)
+    /// Asks who has, or needs, pages of snapshots; what that took is counted.
+    fn ask<T>(&self, question: impl FnOnce(&mut Walks) -> T) -> T {
+        let mut walks = Walks::default();
+        let answer = question(&mut walks);
+        let mut stats = FaultStats::new(0);
+        walks.counts().into_iter().for_each(|(counter, n)| stats.add(counter, n as usize));
+        self.count_all(&stats);
+        answer
+    }
+
+    /// What a write to a slot needs. The caller has the entry of the slot.
+    fn need(&self, chain: &Chain, slot: usize) -> Option<Need> {
+        self.ask(|walks| chain.need(slot, walks))
     }
 
     /// Reads what a snapshot has at an address of the region, inside its span. The buffer is no memory of the region. An
@@ -166,7 +175,7 @@ impl<M: Mmu> Region<M> {
         buffer: &mut [u8],
     ) -> PageSet {
         while !wanted.is_empty()
-            && let Some((copies, has)) = chain.owner(id, slot, wanted)
+            && let Some((copies, has)) = self.ask(|walks| chain.owner(id, slot, wanted, walks))
         {
             for run in has.runs() {
                 self.read_run(copies, run.start * PAGE..run.end * PAGE, from, buffer);

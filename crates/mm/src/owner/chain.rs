@@ -1,9 +1,10 @@
-//! The snapshots of one region, by age, and which pages each of them has copies of.
+//! The snapshots of one region or file, by age, and which pages each of them has copies of.
 //!
 //! A snapshot has a number, a span of whole slots, and reserved memory of the same length: the copy of a page lies at
 //! the same place there. A bit for each page says whether the snapshot has its own bytes there; where nothing was
 //! copied these are zero. What a snapshot does not have itself, the next newer one has that has anything of the page,
-//! or else the region itself has it still, unchanged. So a page of a region has no list of owners: they are computed.
+//! or else the region itself has it still, unchanged. So a page has no list of owners: they are computed. Of a file, what
+//! the region has is what the file has, in memory or not.
 //!
 //! | word | |
 //! |---|---|
@@ -63,7 +64,6 @@ struct Ends {
     spans: Spans,
     /// How many there ever were.
     ages: usize,
-    walks: Walks,
 }
 
 /// Which snapshots are looked at, and in which order.
@@ -113,7 +113,6 @@ impl Chain {
                 free: NONE,
                 spans: Spans::new(MOST)?,
                 ages: 0,
-                walks: Walks::default(),
             }),
             count: AtomicUsize::new(0),
         })
@@ -261,9 +260,15 @@ impl Chain {
 
     /// Looks at snapshots of this slot until `f` has an answer. `f` counts one as stale that covers the slot and is no
     /// answer.
-    fn find<T>(&self, from: From, slot: usize, mut f: impl FnMut(usize, &mut u64) -> Option<T>) -> Option<T> {
+    fn find<T>(
+        &self,
+        from: From,
+        slot: usize,
+        walks: &mut Walks,
+        mut f: impl FnMut(usize, &mut u64) -> Option<T>,
+    ) -> Option<T> {
         let mut ends = self.ends.lock();
-        let Ends { newest, spans, walks, .. } = &mut *ends;
+        let Ends { newest, spans, .. } = &mut *ends;
         walks.computed += 1;
         let mut look = |id: usize| {
             walks.walked += 1;
@@ -301,18 +306,13 @@ impl Chain {
         all.filter(|id| self.span(*id).contains(slot)).find_map(&mut look)
     }
 
-    /// What it took to find owners so far.
-    pub fn walks(&self) -> Walks {
-        self.ends.lock().walks
-    }
-
     /// What a write to a slot needs, if any snapshot needs anything of it. The caller has the entry of the slot.
-    pub fn need(&self, slot: usize) -> Option<Need> {
+    pub fn need(&self, slot: usize, walks: &mut Walks) -> Option<Need> {
         if self.is_empty() {
             return None;
         }
         let mut settled = PageSet::default();
-        self.find(From::Newest, slot, |id, stale| {
+        self.find(From::Newest, slot, walks, |id, stale| {
             settled = settled | self.own(id, slot);
             let is_living = self.get(id, STATE) == LIVING;
             *stale += u64::from(!is_living);
@@ -322,8 +322,8 @@ impl Chain {
 
     /// The first snapshot from `id` on, of those that came later, that has some of these pages of a slot: where its
     /// copies are, and which it has.
-    pub fn owner(&self, id: usize, slot: usize, wanted: PageSet) -> Option<(usize, PageSet)> {
-        self.find(From::On(id), slot, |id, stale| {
+    pub fn owner(&self, id: usize, slot: usize, wanted: PageSet, walks: &mut Walks) -> Option<(usize, PageSet)> {
+        self.find(From::On(id), slot, walks, |id, stale| {
             let has = self.own(id, slot) & wanted;
             *stale += u64::from(has.is_empty());
             (!has.is_empty()).then(|| (self.copies(id, slot), has))
@@ -332,9 +332,9 @@ impl Chain {
 
     /// Who needs pages of a slot that `id` has: the next older one that is not being dropped, and which pages. The
     /// caller has the entry of the slot.
-    pub fn heir(&self, id: usize, slot: usize) -> Option<(usize, PageSet)> {
+    pub fn heir(&self, id: usize, slot: usize, walks: &mut Walks) -> Option<(usize, PageSet)> {
         let mut others = PageSet::default();
-        self.find(From::Before(id), slot, |older, stale| {
+        self.find(From::Before(id), slot, walks, |older, stale| {
             others = others | self.own(older, slot);
             let is_living = self.get(older, STATE) == LIVING;
             *stale += u64::from(!is_living);
