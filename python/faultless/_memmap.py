@@ -20,6 +20,7 @@ import numpy
 from numpy.typing import DTypeLike
 
 from ._faultless import File, Mapping, _fits, _is_cached, _sync_all
+from ._snapshots import Snapshot, snapshot
 
 Memory = Union[Mapping, mmap.mmap]
 
@@ -60,6 +61,10 @@ class memmap(numpy.ndarray[Any, Any]):
         memory. A page that cannot be read is a SIGBUS then. `flush` writes what has changed, and nothing else. With ``"c"``,
         pages that were changed stay in memory. The kernel maps the file where a system call on such memory would fail (an
         ordinary user without userfaultfd, a container).
+    snapshots : bool
+        Whether `snapshot` of it takes no copy of all of it, while it may be written to. It is lazy then, and no array of the file
+        was lazy before without this. The first write to a page takes a message to a thread, and again after each `flush` and each
+        snapshot.
 
     Raises
     ------
@@ -98,18 +103,22 @@ class memmap(numpy.ndarray[Any, Any]):
         order: Literal["C", "F"] = "C",
         *,
         lazy: bool = False,
+        snapshots: bool = False,
     ) -> memmap:
         kind = WORDS.get(mode, mode)
         if kind not in MODES:
             raise ValueError(f"mode must be one of {[*MODES, *WORDS]!r} (got {mode!r})")
         if kind == "w+" and shape is None:
             raise ValueError(f"shape must be given if mode == {mode!r}")
+        if snapshots and not lazy:
+            raise ValueError("an array with snapshots is lazy: give lazy=True")
         descr = numpy.dtype(dtype)
         with _opened(filename, kind) as file:
             extents = _extents(file, descr, offset, shape)
             end = offset + math.prod(extents) * descr.itemsize
             _refuse_negative(kind, offset, extents, end)
-            memory, start = _memory(file, kind, offset, end, empties=kind == "w+" and file is not filename, lazy=lazy)
+            empties = kind == "w+" and file is not filename
+            memory, start = _memory(file, kind, offset, end, empties=empties, lazy=lazy, snapshots=snapshots)
             name = getattr(file, "name", None)
         array = numpy.ndarray.__new__(cls, extents, descr, buffer=memory, offset=start, order=order)  # type: ignore[arg-type]
         array._mmap = memory
@@ -125,6 +134,24 @@ class memmap(numpy.ndarray[Any, Any]):
         shares = getattr(obj, "_mmap", None) is not None and numpy.may_share_memory(self, obj)
         for name in ("_mmap", "filename", "offset", "mode"):
             setattr(self, name, getattr(obj, name, None) if shares else None)
+
+    def snapshot(self) -> Snapshot:
+        """What the array holds now, while it goes on changing: `faultless.snapshot` of it.
+
+        Returns
+        -------
+        Snapshot
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> a = faultless.memmap(tempfile.TemporaryFile(), mode="w+", shape=3)
+        >>> s = a.snapshot()
+        >>> a[:] = 1
+        >>> s.array()
+        array([0, 0, 0], dtype=uint8)
+        """
+        return snapshot(self)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
         array = super().__array_wrap__(array, context)
@@ -218,7 +245,7 @@ def _refuse_negative(mode: str, offset: int, extents: tuple[int, ...], end: int)
         raise ValueError("negative dimensions are not allowed")
 
 
-def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool, lazy: bool) -> tuple[Memory, int]:
+def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool, lazy: bool, snapshots: bool) -> tuple[Memory, int]:
     """Memory with the bytes of a file from `offset` to `end`, and where they begin in it."""
     fd = file.fileno()
     writes = mode in ("r+", "w+")
@@ -245,6 +272,8 @@ def _memory(file: Any, mode: str, offset: int, end: int, *, empties: bool, lazy:
     elif not writes and length == 0:
         raise ValueError("cannot mmap an empty file")
     if cached is not None and (lazy or mode != "c"):
+        if snapshots:
+            cached.allow_snapshots()
         try:
             memory = cached.map(offset, max(end, offset), writable=writes, lazy=lazy, private=mode == "c")
             if memory.serves_system_calls:

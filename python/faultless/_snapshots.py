@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, SupportsIndex, overloa
 import numpy
 from numpy.typing import NDArray
 
-from ._faultless import Background, Block, _Memories, _save_bytes
+from ._faultless import Background, Block, Mapping, RegionError, _Memories, _save_bytes
 from ._files import Path
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     """Takes a snapshot of an array: what it holds now, while the array goes on changing.
 
     The memory is protected against writing in one call. A write copies a few pages of 4 KiB before it goes on. An array that is
-    NumPy's own (below 4 MiB, for instance) is copied as a whole.
+    NumPy's own (below 4 MiB, for instance) is copied as a whole. So is a `memmap` that the kernel maps, or that is to be written to
+    without ``snapshots=True``.
 
     Parameters
     ----------
@@ -174,9 +175,15 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     base: Any = array
     while isinstance(base, numpy.ndarray):
         base = base.base
-    if isinstance(base, Block) and array.nbytes > 0:
-        offset = array.__array_interface__["data"][0] - base.address
-        return _of(base._snapshot(), offset, array, fortran)
+    if isinstance(base, (Block, Mapping)) and array.nbytes > 0:
+        begins = base.address if isinstance(base, Block) else numpy.frombuffer(base, numpy.uint8).__array_interface__["data"][0]
+        offset = array.__array_interface__["data"][0] - begins
+        try:
+            return _of(base._snapshot(), offset, array, fortran)
+        except (RegionError, OSError):
+            # An array of a file is copied instead, as one that the kernel maps.
+            if isinstance(base, Block):
+                raise
     return _of(_bytes(array, fortran), 0, array, fortran)
 
 

@@ -266,6 +266,15 @@ int faultless_file_map_lazy(const faultless_file *file, uint64_t offset, size_t 
 /* How faults of lazy mappings of this file are delivered: FAULTLESS_THREAD, unless this says FAULTLESS_SIGNAL before the first of them.
  * FAULTLESS_BEST leaves it as it is. Copies that are changed alone have threads in any case. Errors: _CHOICE where it is decided. */
 int faultless_file_deliver(const faultless_file *file, int delivery);
+/* Has writes to lazy mappings of this file wait until snapshots have their pages; before the first lazy mapping. The first write to a
+ * page takes a message to a thread then, and again after each sync and each snapshot. Errors: _NO_SNAPSHOTS where a lazy mapping came
+ * before, or the kernel does not deliver its own faults; and those of faultless_file_map_lazy. */
+int faultless_file_allow_snapshots(const faultless_file *file);
+/* Takes a snapshot of all of a file, or of what is mapped, while it goes on changing: see faultless_snapshot_take for what it is. It
+ * keeps the file open. Errors: _NO_SNAPSHOTS where not all writes can be noticed: a mapping for writing that is not lazy, or one that
+ * is, without faultless_file_allow_snapshots before; _TOO_MANY_SNAPSHOTS. */
+int faultless_file_snapshot(const faultless_file *file, faultless_snapshot **snapshot);
+int faultless_mapping_snapshot(const faultless_mapping *mapping, faultless_snapshot **snapshot);
 /* 1 if a system call may be given memory of it that was not touched yet; 0 if it fails with EFAULT then. */
 int faultless_mapping_serves_system_calls(const faultless_mapping *mapping);
 /* Its first byte; NULL of NULL. The mapping's. What was mapped for reading alone must not be written to: nothing refuses that. */

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::ptr::null_mut;
 
-use faultless::file::{Advice, CacheGroup, Delivery, File, Mapping, MappingMut, sync_all};
+use faultless::file::{Advice, CacheGroup, Delivery, File, Mapping, MappingMut, Snapshot, sync_all};
 
 use crate::error::{ARGUMENT, io_answer, io_number, mistake};
 use crate::{end, hand_out, make_of};
@@ -371,6 +371,40 @@ pub unsafe extern "C" fn faultless_file_map_lazy(
     };
     // SAFETY: by contract.
     unsafe { make_of(file, mapping, map) }
+}
+
+/// Has writes to lazy mappings wait for snapshots.
+///
+/// # Safety
+/// Null, or a file that was made here and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_file_allow_snapshots(file: *const File) -> c_int {
+    // SAFETY: by contract.
+    let Some(file) = (unsafe { file.as_ref() }) else { return mistake(ARGUMENT) };
+    io_answer(file.allow_snapshots())
+}
+
+/// Takes a snapshot of a file.
+///
+/// # Safety
+/// `file` is null, or one that was made here and not freed; `snapshot` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_file_snapshot(file: *const File, snapshot: *mut *mut Snapshot) -> c_int {
+    // SAFETY: by contract.
+    unsafe { make_of(file, snapshot, |file| file.snapshot().map_err(io_number)) }
+}
+
+/// Takes a snapshot of what is mapped.
+///
+/// # Safety
+/// `mapping` is null, or one that was made here and not freed; `snapshot` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn faultless_mapping_snapshot(
+    mapping: *const Mapped,
+    snapshot: *mut *mut Snapshot,
+) -> c_int {
+    // SAFETY: by contract.
+    unsafe { make_of(mapping, snapshot, |mapping| mapping.part().snapshot().map_err(io_number)) }
 }
 
 /// Says how faults of lazy mappings are delivered.

@@ -1,4 +1,4 @@
-//! Snapshots of regions.
+//! Snapshots of regions, and what can be done with those of files.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;

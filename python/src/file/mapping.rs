@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::failed;
 use crate::errors::Size;
+use crate::snapshot::Memories;
 use crate::turns::aside;
 
 /// What it may be used for.
@@ -142,6 +143,12 @@ impl Mapping {
         let advice = super::group::advice(advice)?;
         let part = start.0..stop.map_or(self.part().len(), |stop| stop.0);
         py.detach(|| self.part().advise(part, advice)).map_err(failed)
+    }
+
+    fn _snapshot(slf: Bound<'_, Self>) -> PyResult<Memories> {
+        let mapping = slf.get();
+        let snapshot = slf.py().detach(|| mapping.part().snapshot()).map_err(failed)?;
+        Ok(Memories { snapshot, keeps: slf.into_any().unbind() })
     }
 
     /// # Safety

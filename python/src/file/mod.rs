@@ -394,6 +394,26 @@ impl File {
         kind.map(Mapping)
     }
 
+    /// Has writes to lazy mappings of this file wait until snapshots have their pages. Before the first lazy mapping.
+    ///
+    /// Raises
+    /// ------
+    /// RegionError
+    ///     A lazy mapping came before, or the kernel does not deliver its own faults.
+    /// OSError
+    ///     A lazy mapping cannot be had here.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> plain = tempfile.TemporaryFile()
+    /// >>> file = faultless.File(plain.fileno())
+    /// >>> file.allow_snapshots()
+    fn allow_snapshots(&self, py: Python<'_>) -> PyResult<()> {
+        let file = self.file()?;
+        py.detach(|| file.allow_snapshots()).map_err(failed)
+    }
+
     /// Writes back what has changed in a part, and waits until it is durable. An error that another call met since the
     /// last time is told here, once. What could not be written stays in memory.
     ///

@@ -61,8 +61,8 @@ use crate::file::local::LocalFile;
 pub use crate::file::mapping::{Mapping, MappingMut};
 use crate::file::read_ahead::ReadAhead;
 use crate::file::shared::{Comes, Shared};
-pub use crate::file::snapshot::Snapshot;
 use crate::process::limits;
+pub use crate::region::Snapshot;
 
 /// A file whose pages are cached in this process. All handles of a file share one cache, and any number of threads may
 /// use a handle.

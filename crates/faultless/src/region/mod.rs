@@ -22,10 +22,9 @@ pub use faultless_base::sys::mmu::Rights;
 pub use faultless_base::sys::user_mmu::Backing;
 pub use faultless_mm::region::change::Advice;
 pub use heap::{Block, Heap};
-pub(crate) use save::Moment;
 pub use save::{Save, Written};
 pub use snapshot::Snapshot;
-pub(crate) use snapshot::{Room, check_devices};
+pub(crate) use snapshot::{Moment, check_devices};
 
 use crate::background::{Background, Priority};
 pub use crate::delivery::Delivery;

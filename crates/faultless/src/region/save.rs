@@ -1,16 +1,15 @@
-//! Writing a snapshot to a file, while the region goes on changing.
+//! Writing a snapshot to a file, while what it is of goes on changing.
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use faultless_base::SLOT;
 use faultless_base::sys::raw;
 
 use crate::background::{Background, Priority, Work};
 use crate::error::Error;
-use crate::process::bell::Bell;
 use crate::region::Snapshot;
 use crate::region::snapshot::Room;
 use crate::region::target::Target;
@@ -38,21 +37,9 @@ pub struct Save {
     part: Option<Range<usize>>,
 }
 
-/// What is saved: what memory held at a moment.
-pub(crate) trait Moment: Send + Sync {
-    /// How many bytes it has.
-    fn bytes(&self) -> usize;
-    /// Whether it can be read here and now.
-    fn check(&self) -> Result<(), Error>;
-    /// What rings when it cannot be read any more.
-    fn bell(&self) -> Result<Arc<Bell>, Error>;
-    /// Reads bytes of it into memory of the library's own.
-    fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error>;
-}
-
 /// What all steps write to.
 struct Saving {
-    snapshot: Arc<dyn Moment>,
+    snapshot: Snapshot,
     part: Range<usize>,
     target: Target,
     /// Bytes that came first.
@@ -96,12 +83,8 @@ impl Save {
     /// A symbolic link is replaced by the file. A directory, a device node, a FIFO or a socket is refused
     /// ([`Error::NoFile`]).
     pub fn start(&self, snapshot: &Snapshot, path: &Path) -> Result<Background, Error> {
-        self.start_of(Arc::new(snapshot.clone()), path)
-    }
-
-    pub(crate) fn start_of(&self, snapshot: Arc<dyn Moment>, path: &Path) -> Result<Background, Error> {
-        let part = self.part.clone().unwrap_or(0..snapshot.bytes());
-        if part.is_empty() || part.end > snapshot.bytes() {
+        let part = self.part.clone().unwrap_or(0..snapshot.len());
+        if part.is_empty() || part.end > snapshot.len() {
             return Err(Error::Outside);
         }
         let bell = snapshot.bell()?;
@@ -110,7 +93,7 @@ impl Save {
         target.write(&self.header, 0)?;
         let steps = part.len().div_ceil(STEP);
         let saving = Saving {
-            snapshot,
+            snapshot: snapshot.clone(),
             part,
             target,
             header: self.header.len(),

@@ -12,16 +12,16 @@ use crate::delivery::watchdog::Watched;
 use crate::error::Error;
 use crate::process::bell::Bell;
 use crate::process::masked::Masked;
-use crate::region::save::Moment;
 use crate::region::{Region, Serving};
 use crate::shared::Shared;
 
 /// Bytes that are read by way of the stack.
 const SMALL: usize = 8 << 10;
 
-/// What a region, or a part of it, held when the snapshot was taken.
+/// What a region, a file, or a part of one held when the snapshot was taken.
 ///
-/// Any thread may read it, at any time. It ends with its region: then reading is [`Error::Ended`]. Dropping it, and all
+/// Any thread may read it, at any time. It ends with its region: then reading is [`Error::Ended`]. Of a file, it keeps
+/// the file open. Dropping it, and all
 /// clones of it, frees what no other snapshot needs.
 ///
 /// ```no_run
@@ -37,7 +37,21 @@ const SMALL: usize = 8 << 10;
 /// # Ok::<(), faultless::region::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Snapshot(Arc<Taken>);
+pub struct Snapshot(Arc<dyn Moment>);
+
+/// What some memory held at a moment.
+pub(crate) trait Moment: Send + Sync {
+    /// How many bytes it has.
+    fn bytes(&self) -> usize;
+    /// How many bytes of copies it has.
+    fn held(&self) -> usize;
+    /// Whether it can be read here and now.
+    fn check(&self) -> Result<(), Error>;
+    /// What rings when it cannot be read any more.
+    fn bell(&self) -> Result<Arc<Bell>, Error>;
+    /// Reads bytes of it into memory of the library's own.
+    fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error>;
+}
 
 struct Taken {
     shared: Weak<Shared>,
@@ -74,7 +88,7 @@ impl Region {
         self.check_snapshots(span)?;
         self.have_own_handler()?;
         let id = self.shared.memory.snapshot(span).map_err(|refused| self.shared.refused(refused))?;
-        Ok(Snapshot(Arc::new(Taken { shared: Arc::downgrade(&self.shared), id, start: span.start, length })))
+        Ok(Snapshot::new(Taken { shared: Arc::downgrade(&self.shared), id, start: span.start, length }))
     }
 
     /// Whether each write is noticed, by threads and by system calls.
@@ -123,29 +137,37 @@ pub(crate) fn check_devices() -> Result<(), Error> {
 }
 
 impl Snapshot {
+    pub(crate) fn new(moment: impl Moment + 'static) -> Self {
+        Self(Arc::new(moment))
+    }
+
     /// How many bytes it has.
     pub fn len(&self) -> usize {
-        self.0.length
+        self.0.bytes()
     }
 
     /// Always false: a snapshot has at least one byte. (Clippy asks for it beside `len`.)
     pub fn is_empty(&self) -> bool {
-        self.0.length == 0
+        self.len() == 0
     }
 
-    fn shared(&self) -> Result<Arc<Shared>, Error> {
-        let shared = self.0.shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
-        shared.check()?;
-        Ok(shared)
+    /// Whether it can be read here and now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.0.check()
+    }
+
+    /// What rings when it cannot be read any more.
+    pub(crate) fn bell(&self) -> Result<Arc<Bell>, Error> {
+        self.0.bell()
     }
 
     /// Reads bytes from `offset` on, into all of `buffer`. [`Error::Rights`] where the program has closed memory of the
-    /// region by a call of its own.
+    /// region by a call of its own. [`Error::Kernel`] where bytes of a file cannot be read.
     pub fn read_at(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
         if offset.checked_add(buffer.len()).is_none_or(|end| end > self.len()) {
             return Err(Error::Outside);
         }
-        // The bytes go to memory of our own first, because the buffer may be memory of the region.
+        // The bytes go to memory of our own first, because the buffer may be memory of the region or file.
         if buffer.len() <= SMALL {
             let mut room = [0; SMALL];
             let part = &mut room[..buffer.len()];
@@ -164,25 +186,31 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The same into memory that is no region's.
-    fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
-        let shared = self.shared()?;
-        let _masked = Masked::new();
-        let read = shared.memory.read_snapshot(self.0.id, self.0.start + offset, buffer);
-        // If service has ended meanwhile, what was read may be anything.
-        shared.check()?;
-        read.map_err(|refused| shared.refused(refused))
+    /// The same into memory that is no region's, and no file's.
+    pub(crate) fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
+        self.0.read(offset, buffer)
     }
 
     /// How many bytes of copies it has: what was written to since, as far as no newer snapshot has it.
     pub fn held(&self) -> usize {
-        self.shared().map_or(0, |shared| shared.memory.snapshot_held(self.0.id))
+        self.0.held()
     }
 }
 
-impl Moment for Snapshot {
+impl Taken {
+    fn shared(&self) -> Result<Arc<Shared>, Error> {
+        let shared = self.shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
+        shared.check()?;
+        Ok(shared)
+    }
+}
+
+impl Moment for Taken {
     fn bytes(&self) -> usize {
-        self.len()
+        self.length
+    }
+    fn held(&self) -> usize {
+        self.shared().map_or(0, |shared| shared.memory.snapshot_held(self.id))
     }
     fn check(&self) -> Result<(), Error> {
         self.shared().map(drop)
@@ -191,7 +219,12 @@ impl Moment for Snapshot {
         Ok(self.shared()?.bell.clone())
     }
     fn read(&self, offset: usize, buffer: &mut [u8]) -> Result<(), Error> {
-        self.read(offset, buffer)
+        let shared = self.shared()?;
+        let _masked = Masked::new();
+        let read = shared.memory.read_snapshot(self.id, self.start + offset, buffer);
+        // If service has ended meanwhile, what was read may be anything.
+        shared.check()?;
+        read.map_err(|refused| shared.refused(refused))
     }
 }
 
@@ -207,7 +240,7 @@ impl Drop for Taken {
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Snapshot({:#x}, {} bytes)", self.0.start, self.0.length)
+        write!(f, "Snapshot({} bytes)", self.len())
     }
 }
 

@@ -326,7 +326,7 @@ fn a_snapshot_is_saved_while_the_file_changes() {
     let file = opened_writable(&from, false);
     let to = named(b"old");
     let snapshot = file.snapshot().unwrap();
-    let saving = snapshot.save(&Save::new().header(*b"head").rate(64 << 20), to.path()).unwrap();
+    let saving = Save::new().header(*b"head").rate(64 << 20).start(&snapshot, to.path()).unwrap();
     drop(snapshot);
     for at in (0..was.len()).step_by(PAGE / 2) {
         file.write_at(&[9; 100], at as u64).unwrap();
