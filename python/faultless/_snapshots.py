@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, SupportsIndex, overloa
 import numpy
 from numpy.typing import NDArray
 
-from ._faultless import Background, Block, Mapping, RegionError, _Memories, _save_bytes
+from ._faultless import Background, Block, Mapping, _Memories, _save_bytes
 from ._files import Path
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
         offset = array.__array_interface__["data"][0] - begins
         try:
             return _of(base._snapshot(), offset, array, fortran)
-        except (RegionError, OSError):
+        except OSError:
             # An array of a file is copied instead, as one that the kernel maps.
             if isinstance(base, Block):
                 raise

@@ -52,5 +52,25 @@ int main(int argc, char **argv) {
     CHECK(read(fd, got, sizeof got) == sizeof got && memcmp(got, expected, sizeof got) == 0);
     CHECK(data[0] == 2);
     faultless_region_free(region);
+
+    /* Of a file: what is written there afterwards, by a call and through a mapping, it does not have. */
+    faultless_file *file = NULL;
+    faultless_mapping *mapping = NULL;
+    CHECK(faultless_file_snapshot(NULL, &snapshot) == FAULTLESS_E_ARGUMENT);
+    CHECK(faultless_file_allow_snapshots(NULL) == FAULTLESS_E_ARGUMENT);
+    int writable = open(argv[1], O_RDWR);
+    CHECK(faultless_file_new(writable, 0, &file) == 0 && faultless_file_allow_snapshots(file) == 0);
+    CHECK(faultless_file_map_lazy(file, 0, MIB, FAULTLESS_WRITE_FILE, &mapping) == 0);
+    CHECK(faultless_mapping_snapshot(mapping, &snapshot) == 0 && faultless_snapshot_length(snapshot) == MIB);
+    faultless_snapshot_free(snapshot);
+    CHECK(faultless_file_snapshot(file, &snapshot) == 0 && faultless_snapshot_length(snapshot) == 4 * MIB);
+    memset(faultless_mapping_data(mapping), 3, 5000);
+    CHECK(faultless_snapshot_held(snapshot) == 8192);
+    faultless_mapping_free(mapping);
+    faultless_file_free(file);
+    CHECK(faultless_snapshot_read(snapshot, 0, got, sizeof got) == 0 && memcmp(got, expected, sizeof got) == 0);
+    faultless_snapshot_free(snapshot);
+    CHECK(pread(fd, got, 5000, 0) == 5000 && got[4999] == 3);
+    close(writable);
     return close(fd);
 }

@@ -285,11 +285,11 @@ counters! {
     SpfVmaAccess, "spf_vma_access", Calls ("pagefault:spf_vma_access");
     /// The same: the entry of the 2 MiB around changed, or another thread kept it.
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
-    /// Snapshots of mapped regions that were taken.
+    /// Snapshots of regions and files that were taken.
     SnapshotTaken, "snapshot_taken", Calls;
-    /// Writes to mapped regions that waited because a snapshot had protected their page.
+    /// Writes that waited because their page was protected for snapshots.
     SnapshotFault, "snapshot_fault", Calls;
-    /// Copied for snapshots of mapped regions, before it was written to or went.
+    /// Copied for snapshots, before it was written to or went.
     SnapshotCopied, "snapshot_copied", Bytes;
     /// The part of `snapshot_copied` that went to an older snapshot when a newer one was dropped.
     SnapshotPassed, "snapshot_passed", Bytes;

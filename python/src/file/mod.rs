@@ -398,10 +398,8 @@ impl File {
     ///
     /// Raises
     /// ------
-    /// RegionError
-    ///     A lazy mapping came before, or the kernel does not deliver its own faults.
     /// OSError
-    ///     A lazy mapping cannot be had here.
+    ///     A lazy mapping came before, or cannot be had here, or the kernel does not deliver its own faults.
     ///
     /// Examples
     /// --------

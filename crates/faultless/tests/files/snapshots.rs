@@ -22,7 +22,7 @@ fn all_of(snapshot: &Snapshot) -> Vec<u8> {
 fn allows(file: &File) -> bool {
     let allowed = file.allow_snapshots();
     if let Err(error) = &allowed {
-        faultless_testkit::skip(&format!("no snapshots of lazy mappings: {error}"));
+        faultless_testkit::skip(format!("no snapshots of lazy mappings: {error}"));
     }
     allowed.is_ok()
 }

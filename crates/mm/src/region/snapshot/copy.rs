@@ -79,23 +79,25 @@ impl<M: Mmu> Region<M> {
             false => copied.next_power_of_two().clamp(FIRST, SLOT_PAGES),
         };
         let around = Span::new(slot + at / pages * pages * PAGE, pages * PAGE).clip(view.span);
-        self.copy_for(chain, need, around);
-        self.count(Counter::snapshot_copies(around.bytes()), 1, slot / SLOT);
+        let copied = self.copy_for(chain, need, around);
+        self.count(Counter::snapshot_copies(copied), usize::from(copied > 0), slot / SLOT);
         around
     }
 
-    /// Copies what a snapshot needs of a part of a slot. The caller has the entry, or all of the slot.
-    fn copy_for(&self, chain: &Chain, need: &Need, part: Span) {
+    /// Copies what a snapshot needs of a part of a slot; how many bytes. The caller has the entry, or all of the slot.
+    fn copy_for(&self, chain: &Chain, need: &Need, part: Span) -> usize {
+        let mut bytes = 0;
         let slot = part.start & !(SLOT - 1);
         let wanted = PageSet::of_span(part) - need.settled;
         for run in wanted.runs() {
             let run = Span::new(slot + run.start * PAGE, run.len() * PAGE);
             self.each_there(run, |there| {
-                let copy = |part: Span| {
+                let mut copy = |part: Span| {
                     let copied = self.mmu.copy_pages(part, need.at + (part.start - slot));
                     if copied {
                         chain.take(need.id, slot, PageSet::of_span(part));
                         self.count(Counter::SnapshotCopied, part.bytes(), slot / SLOT);
+                        bytes += part.bytes();
                     }
                     copied
                 };
@@ -105,6 +107,7 @@ impl<M: Mmu> Region<M> {
                 }
             });
         }
+        bytes
     }
 
     /// Copies what snapshots need of a span that is about to go, or to be closed. No thread installs anything there.
