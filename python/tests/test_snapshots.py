@@ -383,3 +383,27 @@ def test_a_mask_is_not_lost(tmp_path):
     assert os.listdir(tmp_path) == []
     faultless.save(tmp_path / "a.npy", masked.data)
     assert np.array_equal(np.load(tmp_path / "a.npy"), masked.data)
+
+
+def test_a_snapshot_of_a_file_keeps_its_moment(tmp_path):
+    try:
+        array = faultless.memmap(tmp_path / "a", "float64", "w+", shape=(1000, 1000), lazy=True, snapshots=True)
+    except OSError as error:
+        pytest.skip(f"no snapshots of lazy mappings: {error}")
+    array[...] = 3
+    taken, part = array.snapshot(), faultless.snapshot(array[500:600])
+    array[500] = 7
+    array.flush()
+    assert (taken.array() == 3).all() and (part.array() == 3).all() and part.shape == (100, 1000)
+    faultless.save(tmp_path / "a.npy", taken)
+    assert (np.load(tmp_path / "a.npy") == 3).all()
+
+
+def test_a_memmap_without_snapshots_is_copied(tmp_path):
+    array = faultless.memmap(tmp_path / "a", "u1", "w+", shape=5 << 20)
+    array[:] = 1
+    taken = faultless.snapshot(array)
+    array[:] = 2
+    assert (taken.array() == 1).all()
+    with pytest.raises(ValueError, match="lazy=True"):
+        faultless.memmap(tmp_path / "a", mode="r", snapshots=True)
