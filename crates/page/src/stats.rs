@@ -287,6 +287,8 @@ counters! {
     SpfPmdChanged, "spf_pmd_changed", Calls ("pagefault:spf_pmd_changed");
     /// Snapshots of regions and files that were taken.
     SnapshotTaken, "snapshot_taken", Calls;
+    /// Areas of mapped regions in these: one step each, however many pages they have.
+    SnapshotAreas, "snapshot_areas", Calls;
     /// Writes that waited because their page was protected for snapshots.
     SnapshotFault, "snapshot_fault", Calls;
     /// Copied for snapshots, before it was written to or went.

@@ -25,6 +25,7 @@ mod prefetch;
 mod private;
 mod random;
 mod resize;
+mod snapshot_races;
 mod snapshots;
 
 use std::fs;

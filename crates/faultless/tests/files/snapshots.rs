@@ -10,7 +10,7 @@ use faultless_page::stats::Counter;
 use crate::chance::Chance;
 use crate::lazy::{can_be_lazy, count, opened_writable};
 use crate::plain::Plain;
-use crate::{PAGE, SLOT, budget, bytes, filled, hole, named};
+use crate::{PAGE, SLOT, budget, bytes, filled, hole, named, passes_in_child, read_all};
 
 fn all_of(snapshot: &Snapshot) -> Vec<u8> {
     let mut bytes = vec![0; snapshot.len()];
@@ -335,4 +335,54 @@ fn a_snapshot_is_saved_while_the_file_changes() {
     saving.wait().unwrap();
     let saved = fs::read(to.path()).unwrap();
     assert!(saved[..4] == *b"head" && saved[4..] == was[..]);
+}
+
+/// Where a call would take bytes away that a snapshot needs and cannot have, it fails before.
+#[test]
+fn errors_lose_nothing_of_a_snapshot() {
+    let _alone = budget(64 << 20);
+    let was = bytes(2 * SLOT, 17);
+    let plain = Plain::of(was.clone());
+    let file = File::with_backing(plain.clone()).unwrap();
+    let snapshot = file.snapshot().unwrap();
+    *plain.0.unreadable.lock().unwrap() = vec![SLOT / PAGE + 3];
+    assert_eq!(file.set_len(PAGE as u64).unwrap_err().raw_os_error(), Some(libc::EIO));
+    let hole = SLOT as u64..2 * SLOT as u64;
+    assert_eq!(file.punch_hole(hole.clone()).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(file.len(), 2 * SLOT as u64);
+    let error = snapshot.read_at(SLOT + 3 * PAGE, &mut [0]).unwrap_err();
+    assert!(error.to_string().contains("error 5"), "{error}");
+    plain.0.unreadable.lock().unwrap().clear();
+    assert!(all_of(&snapshot) == was && read_all(&file) == was);
+    // A full disk: what was written stays in memory, and the snapshot has what was before.
+    plain.0.errno.store(libc::ENOSPC, Ordering::Relaxed);
+    plain.0.unwritable.store(true, Ordering::Relaxed);
+    file.write_at(&[1; 3 * PAGE], 5).unwrap();
+    let second = file.snapshot().unwrap();
+    let between = read_all(&file);
+    assert_eq!(file.sync().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    file.write_at(&[2; PAGE], 5).unwrap();
+    assert!(all_of(&snapshot) == was && all_of(&second) == between);
+    plain.0.unwritable.store(false, Ordering::Relaxed);
+    file.punch_hole(hole).unwrap();
+    file.set_len(PAGE as u64).unwrap();
+    file.sync().unwrap();
+    assert!(all_of(&second) == between && all_of(&snapshot) == was);
+    drop(snapshot);
+    assert!(all_of(&second) == between);
+}
+
+#[test]
+fn a_forked_child_has_no_snapshot_of_a_file() {
+    let _alone = budget(64 << 20);
+    let (was, named) = filled(SLOT, 19);
+    let file = opened_writable(&named, false);
+    let snapshot = file.snapshot().unwrap();
+    file.write_at(&[1; PAGE], 0).unwrap();
+    let in_child = || {
+        assert!(snapshot.read_at(0, &mut [0]).is_err() && file.snapshot().is_err());
+        drop(snapshot.clone());
+    };
+    assert!(passes_in_child(in_child));
+    assert!(all_of(&snapshot) == was && snapshot.held() == PAGE);
 }

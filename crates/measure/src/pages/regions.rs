@@ -12,6 +12,9 @@ use super::PageError;
 /// What is kept by region, in the order of [`OWN`].
 pub type Values = [u64; OWN.len()];
 
+/// Nothing of it.
+const NONE: Values = [0; OWN.len()];
+
 /// One region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -31,13 +34,19 @@ pub struct Region {
 }
 
 /// All of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regions {
     /// Those that are told apart, in the order in which they were made.
     pub each: Vec<Region>,
     /// How many others there were.
     pub others: u64,
     rest: Values,
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self { each: Vec::new(), others: 0, rest: NONE }
+    }
 }
 
 fn add(sum: &mut Values, more: &Values) {
@@ -67,7 +76,7 @@ impl Region {
 impl Regions {
     /// Reads what is behind a page; nothing if there is nothing. What all regions have counted together comes with it.
     pub fn parse(bytes: &[u8]) -> Result<(Self, Values), PageError> {
-        let (mut regions, mut all) = (Self::default(), Values::default());
+        let (mut regions, mut all) = (Self::default(), NONE);
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let words = |at: usize| -> Values { std::array::from_fn(|i| word(at + 8 * i)) };
         let listing = offset_of!(Whole, listing);
@@ -83,7 +92,7 @@ impl Regions {
         }
         for place in 0..=PLACES {
             let at = listing + offset_of!(Listing, places) + place * size_of::<Place>();
-            let mut counted = Values::default();
+            let mut counted = NONE;
             for line in place * lines..(place + 1) * lines {
                 add(&mut counted, &words(size_of::<Whole>() + line * size_of::<Line>()));
             }

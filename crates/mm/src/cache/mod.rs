@@ -24,8 +24,8 @@
 //! | `staged`, `staging` | how they come while the program may touch them |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
-//! Locks, in the order in which they are taken: `syncing`; `resizing`; the lock of a slot ([`index::flag::CHANGING`]):
-//! a thread that has one only tries others; `account`. The backing is called with all but the last.
+//! Locks, in the order in which they are taken: `syncing`; `resizing`; `taking` of [`snapshot`]; the lock of a slot
+//! ([`index::flag::CHANGING`]): a thread that has one only tries others; `account`. The backing is called with all but the last.
 //!
 //! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction,
 //! mappings, and reads for faults of other caches: the caller sees to that. So they wait for the lock of each slot, also

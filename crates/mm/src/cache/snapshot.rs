@@ -15,9 +15,9 @@
 //! while no call uses the file. Writes through mappings meanwhile wait in [`Cache::let_write_through`], once their page
 //! is protected: that is the moment.
 
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
 
+use faultless_base::sync::atomic::AtomicBool;
 use faultless_base::sync::{Late, Lock};
 use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{Errno, PAGE, SLOT, Span};
@@ -74,7 +74,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// What a write to a slot needs. The caller has its lock.
-    fn need(&self, chain: &Chain, slot: usize) -> Option<Need> {
+    fn needed(&self, chain: &Chain, slot: usize) -> Option<Need> {
         self.ask(|walks| chain.need(self.slot_span(slot).start, walks))
     }
 
@@ -105,6 +105,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     fn take(&self, chain: &Chain, id: usize, span: Span, copies: usize) -> Result<(), Refused> {
+        // A sync may have pages come back unprotected, after copies for the snapshots that there are.
+        let _syncing = self.syncing.lock();
         let _taking = self.moments.taking.lock();
         self.moments.is_taking.store(true, Release);
         let protect = || {
@@ -173,7 +175,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Copies what snapshots need of pages, of which the bytes are at `from`. The caller has the slot's lock.
     pub(super) fn preserve(&self, slot: usize, part: Part, from: usize) {
         let Some(chain) = self.chain() else { return };
-        let Some(need) = self.need(chain, slot) else { return };
+        let Some(need) = self.needed(chain, slot) else { return };
         let at = self.slot_span(slot).start;
         let wanted = PageSet::of(part.first..part.first + part.count) - need.settled;
         for run in wanted.runs() {
@@ -190,16 +192,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// afterwards, or go.
     pub fn preserve_range(&self, offset: usize, bytes: usize) -> Result<(), Errno> {
         let Some(chain) = self.chain() else { return Ok(()) };
-        for (slot, _, part) in self.parts(offset, bytes) {
+        for (slot, _, part) in self.parts_by(offset, bytes, self.step()) {
             let wanted = {
                 let _change = self.change(slot);
                 let pages = PageSet::of(part.first..part.first + part.count);
-                self.need(chain, slot).map_or(PageSet::default(), |need| pages - need.settled)
+                self.needed(chain, slot).map_or(PageSet::default(), |need| pages - need.settled)
             };
             for run in wanted.runs().map(part_of) {
-                let _pin = self.pin(slot);
                 if !self.note_hole(chain, slot, run) {
-                    self.bring(slot, run)?;
+                    let _pin = self.bring(slot, run)?;
                     let _change = self.change(slot);
                     self.preserve(slot, run, self.pages(slot, run).start);
                 }
@@ -208,13 +209,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(())
     }
 
-    /// Notes that snapshots have zeroes in pages that are not in memory, if these are a hole of the file. The caller has a
-    /// pin.
+    /// Notes that snapshots have zeroes in pages that are not in memory, if these are a hole of the file.
     fn note_hole(&self, chain: &Chain, slot: usize, run: Part) -> bool {
         let _change = self.change(slot);
         let is_missing = self.index.run(Entry::Present, slot, run, true) == Part::NONE;
         let is_hole = is_missing && self.is_hole(slot, run);
-        if is_hole && let Some(need) = self.need(chain, slot) {
+        if is_hole && let Some(need) = self.needed(chain, slot) {
             let pages = PageSet::of(run.first..run.first + run.count) - need.settled;
             chain.take(need.id, self.slot_span(slot).start, pages);
         }

@@ -64,8 +64,11 @@ impl<M: Mmu> Region<M> {
 
     fn take(&self, chain: &Chain, id: usize, span: Span, at: usize) -> Result<(), Refused> {
         let _range = self.ranges.lock(span, Access::Exclusive);
-        let mut suits = true;
-        self.areas.each(span, |view| suits &= view.attributes.rights != Rights::None && !view.attributes.backed);
+        let (mut suits, mut areas) = (true, 0);
+        self.areas.each(span, |view| {
+            suits &= view.attributes.rights != Rights::None && !view.attributes.backed;
+            areas += 1;
+        });
         if !suits {
             return Err(Refused::Rights);
         }
@@ -77,7 +80,9 @@ impl<M: Mmu> Region<M> {
             chain.push(id, span, at);
             Ok(())
         };
-        self.change(span, kernel, |view| Some(Attributes { kernel: false, ..view.attributes }))
+        self.change(span, kernel, |view| Some(Attributes { kernel: false, ..view.attributes }))?;
+        self.count(Counter::SnapshotAreas, areas, 0);
+        Ok(())
     }
 
     /// Drops a snapshot, which no thread uses any more. What only it had is gone; the rest goes to who needs it.
