@@ -8,6 +8,7 @@ mod contender;
 mod contenders;
 mod files;
 mod format;
+mod group;
 mod huge;
 mod hugecache;
 mod loops;

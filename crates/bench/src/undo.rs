@@ -28,7 +28,17 @@ pub struct Undo(u64);
 impl Undo {
     /// By this, which must not make or drop another one.
     pub fn by(undo: impl FnOnce() + Send + 'static) -> Self {
+        Self::add(&mut left(), undo)
+    }
+
+    /// By this, once `make` has made it: a signal does not come in between.
+    pub fn of<E>(make: impl FnOnce() -> Result<(), E>, undo: impl FnOnce() + Send + 'static) -> Result<Self, E> {
         let mut left = left();
+        make()?;
+        Ok(Self::add(&mut left, undo))
+    }
+
+    fn add(left: &mut Left, undo: impl FnOnce() + Send + 'static) -> Self {
         let number = left.last().map_or(0, |(number, _)| number + 1);
         left.push((number, Box::new(undo)));
         Self(number)
@@ -125,6 +135,19 @@ mod tests {
         assert_eq!(now(), [1, 0]);
         drop(second);
         assert_eq!(now(), [1, 1]);
+    }
+
+    #[test]
+    fn what_was_not_made_is_not_undone() {
+        let (sender, done) = mpsc::channel();
+        let of = |made: Result<(), i32>| {
+            let sender = sender.clone();
+            Undo::of(|| made, move || sender.send(made).expect("it is looked at"))
+        };
+        assert_eq!(of(Err(5)).err(), Some(5));
+        drop(of(Ok(())));
+        drop(sender);
+        assert_eq!(done.iter().collect::<Vec<_>>(), [Ok(())]);
     }
 
     #[test]

@@ -30,25 +30,47 @@ fn wait(bench: &mut Child, is_there: impl Fn() -> bool) {
     }
 }
 
+/// A bench with its files in a folder.
+fn bench(place: &Path, words: &[&str], output: Stdio) -> Child {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_faultless-bench"));
+    bench.args(words).env("TMPDIR", place).stdout(output).stderr(Stdio::null());
+    bench.spawn().unwrap()
+}
+
+/// Ends it by a signal: it leaves no file and no control group.
+fn end(mut bench: Child, place: &Path) {
+    let pid = bench.id();
+    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    let status = bench.wait().unwrap();
+    assert_eq!((status.code(), status.signal()), (Some(128 + libc::SIGTERM), None));
+    assert_eq!(fs::read_dir(place).unwrap().count(), 0, "{:?}", below(place));
+    assert_eq!(groups(pid), [] as [PathBuf; 0]);
+}
+
 #[test]
 fn files_and_control_groups_go() {
     let place = tempfile::tempdir().unwrap();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_faultless-bench"))
-        .args(["hugecache", "--only", "random"])
-        .env("TMPDIR", place.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = bench.id();
+    let mut bench = bench(place.path(), &["hugecache", "--only", "random"], Stdio::null());
     wait(&mut bench, || below(place.path()).iter().any(|path| path.ends_with("large")));
     // Its control group is made when the file is; not every machine lets it have one.
     let is_large =
         || below(place.path()).iter().any(|path| path.metadata().is_ok_and(|about| about.len() >= 256 << 20));
     wait(&mut bench, is_large);
-    assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
-    let status = bench.wait().unwrap();
-    assert_eq!((status.code(), status.signal()), (Some(128 + libc::SIGTERM), None));
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "{:?}", below(place.path()));
-    assert_eq!(groups(pid), [] as [PathBuf; 0]);
+    end(bench, place.path());
+}
+
+#[test]
+fn the_kernel_swaps_to_no_file_of_the_bench_any_more() {
+    let place = tempfile::tempdir().unwrap();
+    let name = place.path().display().to_string();
+    let swaps = || fs::read_to_string("/proc/swaps").is_ok_and(|files| files.contains(&name));
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let is_refused = || fs::read_to_string(said.path()).is_ok_and(|said| said.contains("The kernel's swap: "));
+    let mut bench = bench(place.path(), &["rmap", "--only", "swap"], said.reopen().unwrap().into());
+    wait(&mut bench, || swaps() || is_refused());
+    if !swaps() {
+        faultless_testkit::skip("the kernel swaps to no file here");
+    }
+    end(bench, place.path());
+    assert!(!swaps());
 }

@@ -3,7 +3,6 @@
 //! tmpfs and the library are in the same run.
 
 mod beyond;
-mod group;
 mod inside;
 mod numpy;
 mod runs;

@@ -1,9 +1,9 @@
 //! Tables of NumPy: an array in a file that is larger than the memory allowed.
 
-use super::group::Group;
 use super::runs::{Runs, limited};
 use crate::aims::Aims;
 use crate::format;
+use crate::group::Group;
 use crate::loops::Timed;
 use crate::plan::Launch;
 use crate::programs::find::{done, python};

@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use faultless_page::knobs::Knob;
 
-use super::group::Group;
 use crate::format;
+use crate::group::Group;
 use crate::loops::{CacheWay, Met, Route, Set, Timed, Work, make_file};
 use crate::machine::Machine;
 use crate::measure::{Sample, measure};

@@ -29,7 +29,7 @@ pub use cached::{Met, RECORD, Route, Set, Timed, Way as CacheWay, Work, make_fil
 pub use faults::Taken;
 pub use first::{Memory, Touched};
 pub use neighbour::Steps;
-pub use rmap::{Kept, Known, Pages, Reclaimed, Stormed, Times, Way as RmapWay};
+pub use rmap::{Kept, Known, Pages, Reclaimed, Stormed, Swapped, Swapper, Times, Uses, Way as RmapWay};
 pub use rows::rows;
 pub use spf::{EDGES, ENDS, Latency, Reached, Way as SpfWay};
 pub use walk::Order;
@@ -209,6 +209,8 @@ pub enum Loop {
     Reclaim(rmap::reclaim::Reclaim),
     /// Keeps moments of memory of many areas without a pause.
     Storm(rmap::storm::Storm),
+    /// Uses more memory than it may have.
+    Swap(rmap::swap::Swap),
     /// Reads a file by mmap.
     Walk(walk::Walk),
     /// Files in memory, used as IOzone uses them.
@@ -252,6 +254,7 @@ pub fn main(which: Loop) -> ExitCode {
         Loop::Rmap(what) => return print(rmap::run(&what)),
         Loop::Reclaim(what) => return print(rmap::reclaim::run(&what)),
         Loop::Storm(what) => return print(rmap::storm::run(&what)),
+        Loop::Swap(what) => return print(rmap::swap::run(&what)),
         Loop::Inside(what) => return print(cached::run_inside(&what)),
         Loop::Beyond(what) => return print(cached::run_beyond(&what)),
         Loop::Walk(what) => return print(walk::run(&what)),

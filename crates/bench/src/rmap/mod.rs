@@ -6,6 +6,8 @@ mod reclaim;
 mod redis;
 mod runs;
 mod storms;
+mod swap;
+mod swap_file;
 
 use std::path::PathBuf;
 
@@ -46,6 +48,9 @@ pub enum Part {
     Storms,
     /// Pages go that 1, 2, 10 and 1000 areas map.
     Reclaim,
+    /// A program uses 1.2 times the memory that it may have: a region with a budget, and the kernel's swap. For the
+    /// latter the bench gives the kernel a file to swap to, which takes root.
+    Swap,
 }
 
 const ROUNDS: usize = 7;
@@ -68,6 +73,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Save => save(&mut runs, aims),
         Part::Storms => storms::table(&mut runs, aims),
         Part::Reclaim => reclaim::tables(&mut runs, aims),
+        Part::Swap => swap::tables(&mut runs, aims),
     });
     args.parts.close(&session, &aims, || runs.json(&session.machine))?;
     args.svg.as_ref().map_or(Ok(()), |path| parts::save(path, &plot(&runs)?))

@@ -20,7 +20,8 @@ use crate::turns::{Rounds, Turns};
 
 /// From then on every part makes one round only, so that the whole stays below eight minutes.
 const TIME: Duration = Duration::from_secs(400);
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long a program may take.
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A way, and what the memory consists of.
 pub type Case = (Way, Pages);
@@ -35,7 +36,8 @@ pub fn name((way, pages): Case) -> String {
     format!("{}, {pages}", way.name())
 }
 
-fn word(value: impl ValueEnum) -> String {
+/// A value's name on the command line.
+pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
 }
 

@@ -43,7 +43,7 @@ pub(super) fn drop_from_page_cache(file: &File) {
 }
 
 /// Bytes of memory that the process has had at most, and has now.
-pub(super) fn resident() -> io::Result<(usize, usize)> {
+pub(in crate::loops) fn resident() -> io::Result<(usize, usize)> {
     let status = fs::read_to_string("/proc/self/status")?;
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

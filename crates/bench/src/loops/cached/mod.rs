@@ -11,9 +11,11 @@ mod zipf;
 use std::io;
 
 pub use beyond::{Beyond, Met, make_file};
+pub(super) use disk::resident;
 pub use inside::{Inside, Set, Timed};
 pub use kinds::{Route, Work};
 pub use target::Way;
+pub(super) use zipf::draws;
 
 /// Bytes that are read and written at a time.
 pub const RECORD: usize = 4096;

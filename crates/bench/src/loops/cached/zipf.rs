@@ -7,7 +7,7 @@ const EXPONENT: f64 = 0.99;
 
 /// `count` draws of numbers below `numbers`. The one of rank k comes as often as 1 / k^0.99 says. Which number has which
 /// rank is mixed, so that those drawn often do not lie beside each other.
-pub(super) fn draws(numbers: usize, count: usize, seed: u64) -> Vec<u32> {
+pub(in crate::loops) fn draws(numbers: usize, count: usize, seed: u64) -> Vec<u32> {
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=numbers)
         .map(|rank| {

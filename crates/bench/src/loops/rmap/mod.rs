@@ -3,6 +3,7 @@
 mod chains;
 pub mod reclaim;
 pub mod storm;
+pub mod swap;
 mod times;
 
 use std::fs::File;
@@ -20,10 +21,13 @@ use faultless_page::stats::Counter;
 use chains::Counts;
 pub use reclaim::{Known, Reclaimed};
 pub use storm::Stormed;
+pub use swap::{Swapped, Swapper, Uses};
 pub use times::Times;
 
 const PAGE: usize = 4096;
 const SLOT: usize = 2 << 20;
+/// The first random number.
+const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// How a moment of the memory is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, serde::Serialize)]
@@ -118,35 +122,43 @@ impl Memory {
                 region.populate(0..what.size)?;
                 Self::Region(Box::new(region))
             }
-            Way::Fork | Way::Alone => {
-                // SAFETY: a fresh mapping of this size and more.
-                let at = unsafe {
-                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-                    let prot = libc::PROT_READ | libc::PROT_WRITE;
-                    let at = libc::mmap(std::ptr::null_mut(), what.size + SLOT, prot, flags, -1, 0);
-                    if at == libc::MAP_FAILED {
-                        return Err(io::Error::last_os_error());
-                    }
-                    let at = (at as usize).next_multiple_of(SLOT) as *mut libc::c_void;
-                    let advice =
-                        if what.pages == Pages::Huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
-                    libc::madvise(at, what.size, advice);
-                    at
-                };
-                Self::Plain(at.cast(), what.size)
-            }
+            Way::Fork | Way::Alone => Self::plain(what.size, Some(what.pages))?,
         };
         (0..what.size / PAGE).for_each(|page| memory.word(page).store(page as u64 | 1, Ordering::Relaxed));
         Ok(memory)
     }
 
-    fn word(&self, page: usize) -> &AtomicU64 {
+    /// A fresh mapping; of pages of that kind if it is said.
+    fn plain(size: usize, pages: Option<Pages>) -> io::Result<Self> {
+        // SAFETY: a fresh mapping of this size and more.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let at = libc::mmap(std::ptr::null_mut(), size + SLOT, prot, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let at = (at as usize).next_multiple_of(SLOT) as *mut libc::c_void;
+            let advice = pages.map(|pages| match pages {
+                Pages::Huge => libc::MADV_HUGEPAGE,
+                Pages::Small => libc::MADV_NOHUGEPAGE,
+            });
+            advice.into_iter().for_each(|advice| _ = libc::madvise(at, size, advice));
+            Ok(Self::Plain(at.cast(), size))
+        }
+    }
+
+    fn words(&self, page: usize) -> &[AtomicU64; PAGE / 8] {
         let at = match self {
             Self::Region(region) => region.as_ptr(),
             Self::Plain(at, _) => *at,
         };
-        // SAFETY: aligned, mapped, and used as an atomic word by all.
-        unsafe { AtomicU64::from_ptr(at.add(page * PAGE).cast()) }
+        // SAFETY: aligned, mapped, and used as atomic words by all.
+        unsafe { &*at.add(page * PAGE).cast() }
+    }
+
+    fn word(&self, page: usize) -> &AtomicU64 {
+        &self.words(page)[0]
     }
 }
 
@@ -277,15 +289,20 @@ fn save_fork(at: *mut u8, size: usize, path: &Path) -> io::Result<Kept> {
     Ok(Kept { taken, saved, copied: faults * PAGE as u64, faults, ..Kept::default() })
 }
 
+/// The next of random numbers, which depend on the first alone.
+fn next(random: &mut u64) -> usize {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    (*random >> 11) as usize
+}
+
 /// Writes to pages in a random order without a pause; how long each write took.
 fn write(memory: &Memory, pages: usize, measures: &AtomicBool, ends: &AtomicBool) -> Times {
     let mut times = Times::new();
-    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = SEED;
     while !ends.load(Ordering::Relaxed) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let word = memory.word((random >> 11) as usize % pages);
+        let word = memory.word(next(&mut random) % pages);
         let begun = Instant::now();
         word.store(random, Ordering::Relaxed);
         let took = begun.elapsed();
