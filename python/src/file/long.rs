@@ -29,13 +29,37 @@ pub fn read(py: Python<'_>, file: &Cached, bytes: &mut [u8], offset: usize) -> P
     })
 }
 
-/// Maps a part for reading or writing. All of it comes before.
+/// Writes all bytes from `offset` on.
+pub fn write(py: Python<'_>, file: &Cached, bytes: &[u8], offset: usize) -> PyResult<usize> {
+    let write = || {
+        let mut done = 0;
+        while done < bytes.len() {
+            done += file.write_at(&bytes[done..], (offset + done) as u64)?;
+        }
+        io::Result::Ok(done)
+    };
+    py.detach(write).map_err(failed)
+}
+
+/// Maps a part. All of it comes before, unless its pages come later.
 pub fn map(
     py: Python<'_>,
     file: &Cached,
     part: Range<u64>,
-    map: impl FnOnce() -> io::Result<Kind> + Send,
+    (writable, lazy, private): (bool, bool, bool),
 ) -> PyResult<Kind> {
+    let length = part.end.saturating_sub(part.start) as usize;
+    let map = || match (writable, lazy) {
+        _ if private => file.map_private(part.start, length).map(Kind::write),
+        (true, true) => file.map_lazy_mut(part.start, length).map(Kind::write),
+        (true, false) => file.map_mut(part.start, length).map(Kind::write),
+        (false, true) => file.map_lazy(part.start, length).map(Kind::Read),
+        (false, false) => file.map(part.start, length).map(Kind::Read),
+    };
+    let is_refused = writable && !file.is_writable();
+    if private || lazy || is_refused {
+        return py.detach(map).map_err(failed);
+    }
     let mut held = Vec::new();
     // A part that is not inside the file is an error before anything comes.
     if part.end <= file.len() && part.end.saturating_sub(part.start) > LONG as u64 {
@@ -56,13 +80,21 @@ pub fn map(
 }
 
 /// Brings parts into memory.
-pub fn prefetch(py: Python<'_>, file: Arc<Cached>, parts: Vec<Range<u64>>) -> PyResult<usize> {
+pub fn prefetch(
+    py: Python<'_>,
+    file: Arc<Cached>,
+    parts: Vec<Range<u64>>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<usize> {
+    if let Some(progress) = progress {
+        return prefetch_with(py, &file, &parts, progress);
+    }
     let bytes = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.end.saturating_sub(part.start)));
     aside(py, bytes, move || file.prefetch(&parts))?.map_err(failed)
 }
 
 /// The same, by pieces, between which `progress` is called with the bytes that are done, and signals are handled.
-pub fn prefetch_with(
+fn prefetch_with(
     py: Python<'_>,
     file: &Cached,
     parts: &[Range<u64>],

@@ -9,7 +9,6 @@ pub mod mapping;
 pub mod process;
 mod view;
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless::file::File as Cached;
@@ -21,7 +20,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::errors::Size;
 use error::{failed, part};
 use group::CacheGroup;
-use mapping::{Kind, Mapping};
+use mapping::Mapping;
 use view::View;
 
 /// A file whose pages are cached in this process, in huge pages: what `faultless.open` gives.
@@ -244,14 +243,7 @@ impl File {
         let (at, length) = view.bytes();
         // SAFETY: the view keeps it. As with any write, the program leaves it alone meanwhile.
         let bytes = unsafe { std::slice::from_raw_parts(at as *const u8, length) };
-        let write = || {
-            let mut done = 0;
-            while done < length {
-                done += file.write_at(&bytes[done..], (offset.0 + done) as u64)?;
-            }
-            io::Result::Ok(done)
-        };
-        py.detach(write).map_err(failed)
+        long::write(py, &file, bytes, offset.0)
     }
 
     /// Brings parts of the file into memory, in their order, with many requests to the device at a time.
@@ -292,10 +284,7 @@ impl File {
     ) -> PyResult<usize> {
         let file = self.file()?;
         let parts: Vec<_> = parts.into_iter().map(|(start, stop)| start.0 as u64..stop.0 as u64).collect();
-        match progress {
-            Some(progress) => long::prefetch_with(py, &file, &parts, progress),
-            None => long::prefetch(py, file, parts),
-        }
+        long::prefetch(py, file, parts, progress)
     }
 
     /// Says how a part will be used. No byte changes.
@@ -377,21 +366,7 @@ impl File {
     ) -> PyResult<Mapping> {
         let file = self.file()?;
         let part = part(&file, start, stop);
-        let length = part.end.saturating_sub(part.start) as usize;
-        let map = || match (writable, lazy) {
-            _ if private => file.map_private(part.start, length).map(Kind::write),
-            (true, true) => file.map_lazy_mut(part.start, length).map(Kind::write),
-            (true, false) => file.map_mut(part.start, length).map(Kind::write),
-            (false, true) => file.map_lazy(part.start, length).map(Kind::Read),
-            (false, false) => file.map(part.start, length).map(Kind::Read),
-        };
-        let is_refused = writable && !file.is_writable();
-        let kind = if private || lazy || is_refused {
-            py.detach(map).map_err(failed)
-        } else {
-            long::map(py, &file, part.clone(), map)
-        };
-        kind.map(Mapping)
+        long::map(py, &file, part, (writable, lazy, private)).map(Mapping)
     }
 
     /// Has writes to lazy mappings of this file wait until snapshots have their pages. Before the first lazy mapping.
