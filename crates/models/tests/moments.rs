@@ -434,8 +434,8 @@ fn a_snapshot_of_a_file_is_one_moment_and_stays() {
                 let _ = world.cache.sync(0, LENGTH);
             }
             assert_eq!(*world.cache.backing().bytes.lock().unwrap(), now, "what was written");
-            for page in 0..PAGES {
-                assert_eq!(world.access(world.cache.address(offset(page)), None), now[page]);
+            for (page, byte) in now.into_iter().enumerate() {
+                assert_eq!(world.access(world.cache.address(offset(page)), None), byte);
             }
         },
         500,

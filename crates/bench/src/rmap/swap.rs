@@ -15,7 +15,7 @@ use faultless_measure::paired::{Ratio, Spread, median};
 
 const ROUNDS: usize = 6;
 /// Bytes that may be in memory.
-const BUDGET: u64 = 256 << 20;
+const BUDGET: u64 = 128 << 20;
 const FULL: u64 = 1 << 30;
 /// What a process may have beside that: its heap, tables, and the room of a region's handlers.
 const OF_PROCESS: u64 = 8 << 20;
