@@ -379,7 +379,7 @@ impl Counter {
         }
     }
 
-    /// What counts a copy of so many bytes, before a write.
+    /// What counts a copy of this length, before a write.
     pub const fn snapshot_copies(bytes: usize) -> Self {
         match bytes {
             ..=PAGE => Self::SnapshotCopiesPage,

@@ -12,7 +12,7 @@ use crate::undo::Undo;
 /// It goes with this value, and the kernel brings back what is there.
 pub struct SwapFile(#[expect(dead_code, reason = "what is undone when it goes")] Undo);
 
-/// A file of that many bytes, none of which is a hole.
+/// A file without holes.
 fn make(path: &Path, bytes: u64) -> io::Result<()> {
     const EACH: usize = 1 << 20;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -23,7 +23,7 @@ fn make(path: &Path, bytes: u64) -> io::Result<()> {
 }
 
 impl SwapFile {
-    /// One of that many bytes in this folder, which the kernel uses before any other. The error says why there is none.
+    /// One of this length in this folder, which the kernel uses before any other. The error says why there is none.
     pub fn on(dir: &Path, bytes: u64) -> Result<Self, String> {
         let path = dir.join("swap");
         make(&path, bytes).map_err(|error| format!("{}: {error}", path.display()))?;

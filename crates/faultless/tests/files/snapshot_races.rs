@@ -1,5 +1,5 @@
-//! Snapshots of files while threads write, punch holes, sync and let pages go. What a snapshot has is a beginning of what
-//! each thread has done, as long as what was done before it and no longer than what had begun when it was there.
+//! Snapshots of files while threads write, punch holes, sync and let pages go. A snapshot has the first steps of each
+//! thread: all that were done before it, and none that began after it was there.
 
 use std::collections::HashMap;
 use std::fs;
@@ -67,7 +67,7 @@ fn words_of(bytes: &[u8], page: usize) -> Words {
 }
 
 impl History {
-    /// Whether bytes have what its first steps did: so many at least and at most.
+    /// Whether bytes have what its first steps did, of which there are `least` to `most`.
     fn has(&self, thread: usize, bytes: &[u8], least: usize, most: usize) -> bool {
         let begun = self.begun.lock().unwrap();
         let mut pages = HashMap::new();
