@@ -15,8 +15,8 @@ use crate::{PAGE, SLOT, budget, named};
 
 const THREADS: usize = 3;
 const PAGES: usize = 4 * SLOT / PAGE;
-const STEPS: usize = 350;
-const SNAPSHOTS: usize = 10;
+const STEPS: usize = 200;
+const SNAPSHOTS: usize = 8;
 /// Pages that follow each other and are one thread's.
 const TOGETHER: usize = 4;
 
