@@ -193,19 +193,29 @@ fn a_write_copies_once_and_more_the_more_is_written() {
         faults
     };
     assert_eq!(write(5, 2), 1);
-    assert_eq!((region.snapshot_held(id), write(6, 2), write(15, 2)), (16 * PAGE, 1, 1));
-    assert_eq!(write(400, 2), 2);
-    assert_eq!(region.snapshot_held(id), 32 * PAGE);
-    // All of the slot takes few faults, the slots behind it one each.
-    (0..SLOT_PAGES).for_each(|page| _ = write(page, 3));
-    assert!((3..=8).contains(&write(0, 3)), "{} faults", write(0, 3));
+    // Four around it.
+    assert_eq!((region.snapshot_held(id), write(6, 2), write(7, 2)), (4 * PAGE, 1, 1));
+    // Far from it as many, beside it as many again as lie there in a row.
+    assert_eq!((write(400, 2), region.snapshot_held(id)), (2, 8 * PAGE));
+    assert_eq!((write(8, 2), region.snapshot_held(id)), (3, 12 * PAGE));
+    assert_eq!((write(3, 2), region.snapshot_held(id)), (4, 16 * PAGE));
+    assert_eq!((write(12, 2), region.snapshot_held(id)), (5, 20 * PAGE));
+    assert_eq!((write(16, 2), region.snapshot_held(id)), (6, 36 * PAGE));
+    // Once a quarter is there, the rest.
+    let held = (0..).map(|i| 64 + 12 * i).find_map(|page| {
+        write(page, 2);
+        let held = region.snapshot_held(id) / PAGE;
+        (held > 128 + 4).then_some(held)
+    });
+    assert_eq!(held, Some(SLOT_PAGES));
+    // The slots behind it take one fault each.
     let before = write(0, 3);
     (SLOT_PAGES..PAGES).for_each(|page| _ = write(page, 3));
     assert_eq!(write(0, 3), before + SLOTS - 1);
     assert_eq!(region.snapshot_held(id), region.span().bytes());
     assert_eq!(read(&region, id, 0, PAGES), vec![1; PAGES]);
     assert_eq!([Counter::SnapshotTaken, Counter::SnapshotAreas].map(|counter| region.counted(counter)), [1, 1]);
-    // By parts in the first 2 MiB, which each write there doubles, and then by 2 MiB.
+    // By parts in the first 2 MiB, and then by 2 MiB.
     let by_size = [Counter::SnapshotCopiesPage, Counter::SnapshotCopiesPart, Counter::SnapshotCopiesSlot];
     let by_size = by_size.map(|counter| region.counted(counter));
     assert!(by_size[0] == 0 && by_size[1] > 0 && by_size[2] == SLOTS as u64 - 1, "{by_size:?}");

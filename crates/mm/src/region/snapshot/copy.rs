@@ -1,7 +1,8 @@
 //! Copies for snapshots: before a write, and before memory goes.
 //!
-//! A fault costs as much as copying a hundred pages. So the first write to a slot copies a few, and each further one
-//! as many as were copied there before. A write right behind a slot that was copied whole copies the next one whole.
+//! A write copies a few pages around it: a fault costs more than to copy them. A write beside pages that were copied
+//! copies as many again as lie there in a row, so that a walk takes few faults. Once most of a slot is copied, the next
+//! write copies the rest. A write right behind a slot that was copied whole copies the next one whole.
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
@@ -12,8 +13,8 @@ use crate::region::Region;
 use crate::region::area::View;
 use faultless_page::stats::Counter;
 
-/// Pages that the first write to a slot copies.
-const FIRST: usize = 16;
+/// Pages that a write copies at least.
+const FEW: usize = 4;
 /// Slots in which writes are let through at a time where no snapshot needs them.
 const LET_THROUGH: usize = 16;
 
@@ -70,13 +71,15 @@ impl<M: Mmu> Region<M> {
         if need.settled.has(at) {
             return Span::new(page, PAGE);
         }
-        let copied = need.settled.count();
         let follows = page == slot
             && slot >= self.span.start + SLOT
             && self.need(chain, slot - SLOT).is_some_and(|before| before.settled.count() == SLOT_PAGES);
-        let pages = match follows {
+        let is_copied = |page: &usize| need.settled.has(*page);
+        let before = (0..at).rev().take_while(is_copied).count();
+        let behind = (at + 1..SLOT_PAGES).take_while(is_copied).count();
+        let pages = match follows || need.settled.count() > SLOT_PAGES / 4 {
             true => SLOT_PAGES,
-            false => copied.next_power_of_two().clamp(FIRST, SLOT_PAGES),
+            false => before.max(behind).next_power_of_two().max(FEW),
         };
         let around = Span::new(slot + at / pages * pages * PAGE, pages * PAGE).clip(view.span);
         let copied = self.copy_for(chain, need, around);
