@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
-use super::{FileArea, Headroom, Huge, Job, Sys};
+use super::{Brought, FileArea, Headroom, Huge, Job, Sys};
 use super::{
-    area, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure, proc_file,
-    stack, thread, unwritten, warm,
+    area, brought, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure,
+    proc_file, stack, thread, unwritten, warm,
 };
 use super::{home, nodes};
 use crate::units::{PAGE, SLOT, Span};
@@ -284,6 +284,7 @@ impl Sys for Linux {
         proc_file::forget();
         cgroup::forget();
         isolate::forget();
+        brought::forget();
     }
 
     fn touch(&self, addr: usize) {
@@ -423,6 +424,14 @@ impl Sys for Linux {
 
     fn read_ahead_room(&self) -> usize {
         mapped_file::room()
+    }
+
+    fn bring(&self, part: Span, area: &FileArea) -> Brought {
+        brought::bring(part, area)
+    }
+
+    fn available_bytes(&self) -> usize {
+        pressure::available()
     }
 
     fn avoid_cpu(&self, cpu: Option<usize>) {
