@@ -61,12 +61,11 @@ impl<S: Sys> Space<S> {
         let mut progress = Progress::Idle;
         for i in 0..PLACES {
             if let Some(how) = self.files.ended(i) {
-                let file = watched[i].take();
-                let advised = match file {
-                    Some(Watched::Brought(_)) => Counter::BroughtUnfit,
-                    _ => Counter::ReadAheadAdvised,
+                let advised = match self.files.task(i) {
+                    Task::Bring => Counter::BroughtUnfit,
+                    Task::Follow { .. } => Counter::ReadAheadAdvised,
                 };
-                self.end_file(i, file, (how == Ended::Advised).then_some(advised));
+                self.end_file(i, watched[i].take(), (how == Ended::Advised).then_some(advised));
             } else if let Some((span, task)) = self.files.noted(i) {
                 if watched[i].is_none() {
                     watched[i] = match task {

@@ -181,9 +181,9 @@ mod tests {
                 .map(|(n, page)| (n, whole.start + page % pages * PAGE))
                 .collect();
             let mut all = pieces(Sweep::new(whole, START), &places);
-            prop_assert!(all.iter().all(|piece| {
-                !piece.is_empty() && (piece.start - START) / PIECE == (piece.end - 1 - START) / PIECE
-            }));
+            let is_sound =
+                |piece: &Span| !piece.is_empty() && (piece.start - START) / PIECE == (piece.end - 1 - START) / PIECE;
+            prop_assert!(all.iter().all(is_sound));
             all.sort_by_key(|piece| piece.start);
             prop_assert_eq!(all[0].start, whole.start);
             prop_assert_eq!(all[all.len() - 1].end, whole.end);

@@ -198,6 +198,11 @@ impl Files {
         })
     }
 
+    /// By the background thread: what was to be done for the mapping of this place.
+    pub(crate) fn task(&self, i: usize) -> Task {
+        self.places[i].task()
+    }
+
     /// By the background thread: how a mapping ended, if it did.
     pub(crate) fn ended(&self, i: usize) -> Option<Ended> {
         match self.places[i].state.load(Acquire) {
