@@ -106,7 +106,7 @@ fn brings(how: &str, is_as_expected: impl Fn(&Run) -> bool) {
     assert!(runs.any(|run| run.status.success() && is_as_expected(&run)), "{how}: {:?}", case.under(&[]).counters);
 }
 
-/// So many mappings were brought, at least in part.
+/// `n` mappings were brought, at least in part.
 fn files(n: u64) -> impl Fn(&Run) -> bool {
     move |run| run.counters.get(Counter::FilesBrought) == n && brought(run) > 0
 }

@@ -43,7 +43,7 @@ pub fn with_path<T>(number: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
     // The program's thread may have little stack.
     let room = raw::map_private(ROOM, Access::Write)?;
     let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, room, ROOM, 0, 0];
-    // SAFETY: a path that ends with zero, and memory of ours.
+    // SAFETY: a path that ends with zero, and room of ours.
     let told = unsafe { syscall(libc::SYS_readlinkat, args) }.ok().filter(|n| *n < ROOM);
     // SAFETY: the kernel has written that many bytes of it.
     let answer = told.map(|n| f(unsafe { core::slice::from_raw_parts(room as *const u8, n) }));
@@ -52,13 +52,14 @@ pub fn with_path<T>(number: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
     answer
 }
 
-/// Asks for a part of `area`, of at most [`PIECE`] bytes, which do not cross a multiple of that in the file.
-pub fn bring(part: Span, area: &FileArea) -> Brought {
+/// Asks for a part of `area`, of at most [`PIECE`] bytes, which lie between two multiples of it in the file. Where it is
+/// read ahead, by small pages, one call may ask for `each` bytes.
+pub fn bring(part: Span, area: &FileArea, each: usize) -> Brought {
     mapped_file::take_ordinary_priority();
     let faults = mapped_file::own_major_faults();
     let asked = still_there(part, area).and_then(|()| match area.is_shared {
-        true => bring_by_window(part, area),
-        false => ask_by_pieces(part),
+        true => bring_by_window(part, area, each),
+        false => ask_by_pieces(part, each),
     });
     match asked {
         Ok(()) if mapped_file::own_major_faults() == faults && area.is_shared => Brought::Cached,
@@ -75,10 +76,9 @@ fn still_there(part: Span, area: &FileArea) -> Result<(), Brought> {
 }
 
 /// The kernel cuts a longer request off.
-fn ask_by_pieces(part: Span) -> Result<(), Brought> {
-    const EACH: usize = 128 << 10;
-    for at in (part.start..part.end).step_by(EACH) {
-        if !linux::madvise(Span::new(at, EACH).clip(part), libc::MADV_WILLNEED) {
+fn ask_by_pieces(part: Span, each: usize) -> Result<(), Brought> {
+    for at in (part.start..part.end).step_by(each) {
+        if !linux::madvise(Span::new(at, each).clip(part), libc::MADV_WILLNEED) {
             return Err(Brought::Refused);
         }
     }
@@ -95,7 +95,7 @@ fn window() -> Option<Span> {
     Some(Span::new(WINDOW.load(Relaxed), PIECE))
 }
 
-fn bring_by_window(part: Span, area: &FileArea) -> Result<(), Brought> {
+fn bring_by_window(part: Span, area: &FileArea, each: usize) -> Result<(), Brought> {
     let window = window().ok_or(Brought::Refused)?;
     let twin = Span::new(window.start, part.bytes());
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
@@ -112,7 +112,7 @@ fn bring_by_window(part: Span, area: &FileArea) -> Result<(), Brought> {
         // Its first page: the kernel begins to read the huge pages around it.
         true => populate(Span::new(twin.start, PAGE)),
         // A kernel without huge pages.
-        false => ask_by_pieces(twin),
+        false => ask_by_pieces(twin, each),
     });
     // It keeps no reference to the file.
     linux::reserve_at(window, libc::MAP_FIXED);

@@ -426,8 +426,8 @@ impl Sys for Linux {
         mapped_file::room()
     }
 
-    fn bring(&self, part: Span, area: &FileArea) -> Brought {
-        brought::bring(part, area)
+    fn bring(&self, part: Span, area: &FileArea, each: usize) -> Brought {
+        brought::bring(part, area, each)
     }
 
     fn available_bytes(&self) -> usize {

@@ -274,8 +274,9 @@ pub trait Sys {
     fn read_ahead_room(&self) -> usize {
         0
     }
-    /// Has the kernel bring a part of such an area; see [`brought`].
-    fn bring(&self, _part: Span, _area: &FileArea) -> Brought {
+    /// Has the kernel bring a part of such an area, on a device of which one call may ask for `each` bytes; see
+    /// [`brought`].
+    fn bring(&self, _part: Span, _area: &FileArea, _each: usize) -> Brought {
         Brought::Refused
     }
     /// Bytes that may come into memory before something has to go; 0 where that is not known.

@@ -38,11 +38,11 @@ impl<S: Sys> Space<S> {
     pub(crate) fn begin_bringing(&self, span: Span) -> Option<Brought> {
         let area = self.sys.file_area(span.start)?;
         let (major, minor, _) = area.file;
-        let span = span.clip(area.span);
-        (self.sys.read_ahead_bytes((major, minor)) > 0 && !span.is_empty()).then(|| {
+        let (span, each) = (span.clip(area.span), self.sys.read_ahead_bytes((major, minor)));
+        (each > 0 && !span.is_empty()).then(|| {
             self.program().count(Counter::FilesBrought, 1);
             let sweep = Sweep::new(span, area.origin);
-            Brought { span, area, sweep, bytes: 0, used: 0, next_ms: self.now_ms(), wait_ms: 0 }
+            Brought { span, area, each, sweep, bytes: 0, used: 0, next_ms: self.now_ms(), wait_ms: 0 }
         })
     }
 
@@ -68,7 +68,7 @@ impl<S: Sys> Space<S> {
             }
         }
         file.wait_ms = 0;
-        let counter = match self.sys.bring(piece, &file.area) {
+        let counter = match self.sys.bring(piece, &file.area, file.each) {
             sys::Brought::Read => Counter::BytesBrought,
             sys::Brought::Cached => Counter::BroughtCached,
             sys::Brought::Gone => return Err(None),

@@ -34,14 +34,14 @@ pub(crate) enum Ended {
     Gone,
     /// The program gave advice of its own, by which it needs less than all of it, or none.
     Advised,
-    /// The same, by which it needs all of it soon: what is brought goes on.
+    /// The same, by which it needs all of it soon: it is still brought.
     Needed,
 }
 
 /// What is done for a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// It is read ahead. So many faults of the process had waited for a device when it was mapped.
+    /// It is read ahead. These are the process's faults that had waited for a device when it was mapped.
     Follow { faults: usize },
     /// All of it is brought.
     Bring,
@@ -78,6 +78,8 @@ pub(crate) enum Watched {
 pub(crate) struct Brought {
     pub(crate) span: Span,
     pub(crate) area: FileArea,
+    /// What one call may ask for.
+    pub(crate) each: usize,
     pub(crate) sweep: Sweep,
     /// Bytes that were brought, and those of the mapping that the program's page tables had at the last look.
     pub(crate) bytes: usize,
