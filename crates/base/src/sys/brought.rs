@@ -43,7 +43,7 @@ pub fn with_path<T>(number: usize, f: impl FnOnce(&[u8]) -> T) -> Option<T> {
     // The program's thread may have little stack.
     let room = raw::map_private(ROOM, Access::Write)?;
     let args = [libc::AT_FDCWD as usize, link.as_ptr() as usize, room, ROOM, 0, 0];
-    // SAFETY: a path that ends with zero, and room of ours.
+    // SAFETY: a path that ends with zero, and memory of ours.
     let told = unsafe { syscall(libc::SYS_readlinkat, args) }.ok().filter(|n| *n < ROOM);
     // SAFETY: the kernel has written that many bytes of it.
     let answer = told.map(|n| f(unsafe { core::slice::from_raw_parts(room as *const u8, n) }));
@@ -114,15 +114,23 @@ fn bring_by_window(part: Span, area: &FileArea, each: usize) -> Result<(), Broug
         // A kernel without huge pages.
         false => ask_by_pieces(twin, each),
     });
-    // It keeps no reference to the file.
-    linux::reserve_at(window, libc::MAP_FIXED);
+    clear(window);
     asked
+}
+
+/// The window keeps no reference to the file. Where the kernel has no room for another area, there is no window.
+fn clear(window: Span) {
+    if !linux::reserve_at(window, libc::MAP_FIXED) {
+        WINDOW.store(0, Relaxed);
+        // SAFETY: the window is ours, and no thread uses it.
+        unsafe { raw::unmap(window.start, window.bytes()) };
+    }
 }
 
 /// In a forked child: its window may have a part of its parent's file.
 pub fn forget() {
     if WINDOW.load(Relaxed) != 0 {
-        linux::reserve_at(Span::new(WINDOW.load(Relaxed), PIECE), libc::MAP_FIXED);
+        clear(Span::new(WINDOW.load(Relaxed), PIECE));
     }
 }
 
