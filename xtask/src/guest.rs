@@ -1,13 +1,14 @@
 //! Machines in QEMU: a kernel, and a file system in memory that is made anew for each run, with programs and what they
-//! are linked with. QEMU does it in software (TCG): a machine that is
-//! virtual itself may have no other way.
+//! are linked with. QEMU does it in software (TCG), as it may have to where this machine is virtual itself.
 //!
 //! QEMU and busybox are Debian's packages (qemu-system-x86, busybox-static). So are kernels, which are downloaded and
 //! unpacked below the target directory, not installed. Others are named by their files.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 
@@ -22,7 +23,8 @@ const BEGIN: &str = "#!/bin/busybox sh
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t tmpfs tmp /tmp
-export PATH=/bin:/usr/bin
+/bin/busybox --install -s /bin
+export PATH=/bin
 busybox ip link set lo up
 echo guest: $(busybox uname -r), nodes $(busybox cat /sys/devices/system/node/online)
 ";
@@ -89,7 +91,7 @@ impl Image {
 }
 
 impl Machine {
-    /// Runs a guest to its end, for so many seconds at most; what it says.
+    /// Runs a guest to its end, for so many seconds at most; what it says, which is shown, too.
     pub fn boot(&self, kernel: &Path, image: &Path, seconds: u32) -> Result<String> {
         let mut qemu = command("timeout");
         qemu.args(["-k", "10", &seconds.to_string(), "qemu-system-x86_64"]);
@@ -103,8 +105,14 @@ impl Machine {
         qemu.args("-accel tcg -nographic -no-reboot -net none".split_whitespace());
         qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
         qemu.args(["-append", "console=ttyS0 quiet panic=-1 transparent_hugepage=madvise"]);
-        let said = output(qemu.stdin(std::process::Stdio::null()))?;
-        ensure!(!said.trim().is_empty(), "the guest said nothing");
+        let mut running = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        for line in BufReader::new(running.stdout.take().context("its output")?).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
+            println!("{line}");
+            said += &(line + "\n");
+        }
+        ensure!(running.wait()?.success(), "the guest came to no end in {seconds} s");
         Ok(said)
     }
 }
@@ -112,7 +120,7 @@ impl Machine {
 /// Kernels by their files, or by the packages that they are in; without any, the distribution's.
 pub fn kernels(named: &[String]) -> Result<Vec<PathBuf>> {
     match named {
-        [] => Ok(vec![of_package(&depends(KERNEL)?)?]),
+        [] => Ok(vec![of_package(&meant(KERNEL)?)?]),
         named => named.iter().map(|name| kernel(name)).collect(),
     }
 }
@@ -120,16 +128,16 @@ pub fn kernels(named: &[String]) -> Result<Vec<PathBuf>> {
 fn kernel(name: &str) -> Result<PathBuf> {
     match Path::new(name) {
         file if file.is_file() => Ok(fs::canonicalize(file)?),
-        // A package without a kernel of its own depends on the one that has the newest.
-        _ => of_package(name).or_else(|_| of_package(&depends(name)?)),
+        _ => of_package(&meant(name)?),
     }
 }
 
-/// What a package depends on first.
-fn depends(package: &str) -> Result<String> {
-    let depends = output(command("apt-cache").args(["depends", package]))?;
-    let first = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
-    first.map(str::to_owned).with_context(|| format!("{package} is not known: apt-get update"))
+/// The package itself, or the one that it depends on for its kernel.
+fn meant(package: &str) -> Result<String> {
+    let about = output(command("apt-cache").args(["depends", package]))?;
+    ensure!(!about.is_empty(), "{package} is not known: apt-get update");
+    let mut depends = about.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    Ok(depends.find(|name| name.starts_with("linux-image-")).unwrap_or(package).to_owned())
 }
 
 /// The kernel of a package, downloaded and unpacked once.

@@ -1,8 +1,8 @@
 //! The tests of the engine and of the library on other kernels, in QEMU. `cargo xtask kernels KERNEL…`; not part of
 //! `cargo xtask test`.
 //!
-//! These are the tests of the crates that speak to the kernel, as far as they need nothing but themselves. The guest
-//! has no compiler, no Python, and no other file system than memory.
+//! These are the tests of the crates that speak to the kernel, with few cases of those that are drawn by chance: all of
+//! it is slow there. The guest has no compiler, no Python, and no other file system than memory.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::guest::{Image, Machine, kernels};
 use crate::shell::{cargo, output, root};
 
 /// The crates.
-const CRATES: &str = "--package faultless-base --package faultless-mm --package faultless";
+const CRATES: &str = "--package faultless-base --package faultless";
 /// What the guest says of each that failed, and at its end.
 const FAILED: &str = "guest: failed: ";
 const ENDED: &str = "guest: ended";
@@ -46,7 +46,7 @@ pub fn built(selection: &str) -> Result<Vec<Tests>> {
 /// Builds, boots, and says what failed, with these kernels or the distribution's.
 pub fn run(args: &[String]) -> Result<()> {
     let image = Image::new("tests")?;
-    let mut commands = String::new();
+    let mut commands = "export PROPTEST_CASES=8\n".to_owned();
     for tests in built(CRATES)? {
         let (name, dir) = (&tests.name, tests.dir.display());
         image.add(&tests.file, name)?;
@@ -61,8 +61,7 @@ pub fn run(args: &[String]) -> Result<()> {
     let mut failed = Vec::new();
     for kernel in kernels(args)? {
         let said = machine.boot(&kernel, &guest, 1800)?;
-        println!("{said}");
-        ensure!(said.contains(ENDED), "the guest with {} came to no end", kernel.display());
+        ensure!(said.contains(ENDED), "the guest with {} has not run all of them", kernel.display());
         let names = said.lines().filter_map(|line| line.trim_end().strip_prefix(FAILED));
         failed.extend(names.map(|name| format!("{name} with {}", kernel.display())));
     }
