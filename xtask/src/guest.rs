@@ -91,7 +91,7 @@ impl Image {
 }
 
 impl Machine {
-    /// Runs a guest to its end, for so many seconds at most; what it says, which is shown, too.
+    /// Runs a guest to its end, for a number of seconds at most; what it says, which is shown, too.
     pub fn boot(&self, kernel: &Path, image: &Path, seconds: u32) -> Result<String> {
         let mut qemu = command("timeout");
         qemu.args(["-k", "10", &seconds.to_string(), "qemu-system-x86_64"]);
@@ -132,7 +132,7 @@ fn kernel(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The package itself, or the one that it depends on for its kernel.
+/// The package itself, or that of the kernel that it depends on.
 fn meant(package: &str) -> Result<String> {
     let about = output(command("apt-cache").args(["depends", package]))?;
     ensure!(!about.is_empty(), "{package} is not known: apt-get update");

@@ -1,8 +1,8 @@
 //! Where the kernel takes new memory for another thread of this process, and taking it there, too (NUMA).
 //!
-//! For a page that a thread brings the kernel asks, in this order: the policy of the area (`mbind`), the policy of the
-//! thread (`set_mempolicy`), the node on which the thread runs. The policy of the area holds whichever thread brings
-//! the page. The other two are those of the thread that brings it.
+//! For a page that a thread brings, the policy of the area counts first (`mbind`), then the policy of the thread
+//! (`set_mempolicy`), then the node on which the thread runs. The policy of the area holds whichever thread brings the
+//! page. The other two are those of the thread that brings it.
 //!
 //! [`Placement::of`] says what they are for a thread that waits for a page: it sleeps on the processor where it missed
 //! the page. It opens files; `open.rs` says who may. [`Follower`] has the calling thread bring pages in that way. The
@@ -98,6 +98,8 @@ fn processor(stat: &[u8]) -> Option<usize> {
 pub struct Follower {
     /// The node whose processors it keeps to.
     node: Option<usize>,
+    /// The processors that it used before, while it keeps to some of them.
+    before: Option<Set>,
     policy: Policy,
 }
 
@@ -105,11 +107,11 @@ impl Follower {
     /// The calling thread, which takes memory as it was started to.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self { node: None, policy: Policy::DEFAULT }
+        Self { node: None, before: None, policy: Policy::DEFAULT }
     }
 
-    /// Takes new memory where the thread of this number would have it, as far as that is known. For the thread that
-    /// made this.
+    /// Takes new memory where the thread of this number would have it, as far as that is known, until the next call or
+    /// [`Follower::rest`]. For the thread that made this.
     pub fn follow(&mut self, number: u32, placement: Option<&Placement>) {
         let policy = placement.map_or(Policy::DEFAULT, |placement| placement.policy);
         if policy != self.policy {
@@ -123,12 +125,19 @@ impl Follower {
         }
     }
 
+    /// May run everywhere again. No thread waits meanwhile for one that keeps to busy processors.
+    pub fn rest(&mut self) {
+        self.node = None;
+        self.before.take().map(thread::run_on);
+    }
+
     /// Goes to the node of a processor, where it uses those that the process or that thread may use.
     fn go(&mut self, number: u32, cpu: usize) {
         let node = nodes::known(cpu);
         if node.is_some() && node == self.node && node == nodes::here().map(|(_, node)| node) {
             return;
         }
+        self.before = self.before.or_else(|| thread::cpus_of(0));
         let of = |number: usize| thread::cpus_of(number).unwrap_or(Set::new());
         let (own, others) = (of(number as usize), of(raw::process_number()));
         let near = |cpu: usize| nodes::known(cpu) == node && (own.has(cpu) || others.has(cpu));
@@ -252,6 +261,7 @@ mod tests {
     fn a_thread_follows_another() {
         let follow = || {
             learn();
+            let before = cpus_of(0);
             let (cpu, node) = nodes::here().unwrap();
             assert_eq!(nodes::known(cpu), Some(node), "the kernel lists it");
             let (mut follower, own) = (Follower::new(), raw::thread_number() as u32);
@@ -260,6 +270,8 @@ mod tests {
             let seen = Placement::of(own).unwrap();
             let near = cpus_of(0).unwrap();
             follower.follow(own, None);
+            follower.rest();
+            assert_eq!(cpus_of(0), before, "it may run where it might before");
             (bound, seen, near, node, Placement::of(own).unwrap())
         };
         let (bound, seen, near, node, last) = thread::spawn(follow).join().unwrap();

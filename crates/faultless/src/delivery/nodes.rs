@@ -115,4 +115,9 @@ impl Near {
     pub fn follow(&mut self, thread: u32) {
         self.follower.follow(thread, self.asked.ask(thread).as_ref());
     }
+
+    /// It waits for other faults from now on, and may run everywhere.
+    pub fn rest(&mut self) {
+        self.follower.rest();
+    }
 }

@@ -231,4 +231,7 @@ pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, near: &mut Option<Ne
         }
         beat.served.fetch_add(1, Ordering::Relaxed);
     }
+    if let Some(near) = near {
+        near.rest();
+    }
 }

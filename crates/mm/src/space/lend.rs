@@ -24,7 +24,7 @@ use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
 
-/// Frames of the pool that a thread looks at: those before the one that it takes lie on other nodes.
+/// Frames of the pool that a thread looks at, most of which may lie on other nodes.
 const FEW: usize = 8;
 
 /// What regions have of the engine.
