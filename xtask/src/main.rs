@@ -5,6 +5,7 @@ mod check;
 mod demo;
 mod deny;
 mod generate;
+mod guest;
 mod nodes;
 mod package;
 mod pages;
@@ -14,6 +15,7 @@ mod setup;
 mod shell;
 mod site;
 mod structure;
+mod suite;
 mod watched;
 
 use std::process::ExitCode;
@@ -62,8 +64,13 @@ const TASKS: &[Task] = &[
     ),
     task(
         "nodes",
-        "where memory lies on a machine with several nodes: in QEMU, with Debian's kernel or a file's",
+        "where memory lies on a machine with several nodes: in QEMU, with Debian's kernel or those that are named",
         nodes::run,
+    ),
+    task(
+        "kernels",
+        "tests of the engine and the library on other kernels: in QEMU, with those that are named",
+        suite::run,
     ),
     task("bench", "faultless bench run, with the arguments given", check::bench),
 ];

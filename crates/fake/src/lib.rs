@@ -81,6 +81,8 @@ struct State {
     nodes: usize,
     here: usize,
     has_policy: bool,
+    /// Where its memory is to come from instead.
+    preferred: Option<usize>,
 }
 
 /// The address space; a clone is another handle of the same one. Pages that were never spoken of are closed and
@@ -116,6 +118,10 @@ impl Sys for Fake {
     fn home(&self) -> Option<usize> {
         let state = self.state.lock().unwrap();
         (!state.has_policy).then_some(state.here)
+    }
+
+    fn prefer_node(&self, node: Option<usize>) {
+        self.state.lock().unwrap().preferred = node;
     }
 
     fn has_policy(&self, _addr: usize) -> bool {

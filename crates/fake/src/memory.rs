@@ -142,7 +142,9 @@ impl Fake {
             all
         };
         let unit = if whole { slot } else { Span::new(addr & !(PAGE - 1), PAGE) };
-        let here = self.state.lock().unwrap().here;
+        let state = self.state.lock().unwrap();
+        let here = state.preferred.unwrap_or(state.here);
+        drop(state);
         self.each(unit, |_, p| (p.present, p.node) = (true, here));
     }
 

@@ -3,7 +3,9 @@
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Fake;
-use faultless_mm::{Progress, Space};
+use faultless_mm::frame::buddy::Kind;
+use faultless_mm::frame::store::Store;
+use faultless_mm::{Need, Progress, Space};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::{Block, Counter};
 use proptest::prelude::*;
@@ -149,4 +151,42 @@ fn what_lies_on_another_node_goes_to_a_shard_of_that_node() {
         4 * SLOT,
         "a policy that comes later finds them"
     );
+}
+
+/// Regions ask for frames on one node; the background thread, on another, makes them there.
+#[test]
+fn frames_are_made_where_a_region_asks_for_them() {
+    let (fake, knobs): (_, &'static Values) = (Fake::default(), Box::leak(Box::default()));
+    knobs.set(Knob::Budget, (LIMIT * SLOT) as u64);
+    fake.set_nodes(2);
+    let counters = Box::leak(Box::new(Block::new()));
+    let space = Space::without_arena(fake.clone(), counters, knobs).unwrap().with_pool(LIMIT * SLOT).unwrap();
+    let ask = |node: usize, has_policy: bool, frames: usize| {
+        fake.run_on(node, has_policy);
+        space.ask(frames);
+        fake.run_on(0, false);
+        while space.answer_requests() {}
+        space.frames_ready()
+    };
+    let take = |node: usize, has_policy: bool| {
+        fake.run_on(node, has_policy);
+        space.take(Need::Zero)
+    };
+    assert_eq!((ask(1, false, 3), ask(0, false, 5)), (3, 5));
+    assert_eq!(take(1, true), None, "a thread with a policy takes none");
+    assert_eq!(ask(1, true, 9), 5, "nor are any made for it");
+    // Those of the other node are found behind the first ones, and no others.
+    let near: Vec<_> = std::iter::from_fn(|| take(0, false)).collect();
+    assert_eq!(near.len(), 2);
+    let others: Vec<_> = std::iter::from_fn(|| take(1, false)).collect();
+    assert_eq!(others.len(), 3);
+    for (frames, node) in [(near, 0), (others, 1)] {
+        assert!(frames.iter().all(|frame| fake.page(frame.at).node == node && frame.kind == Kind::Zeroed));
+    }
+    // A background thread with a policy of its own makes none.
+    fake.run_on(1, false);
+    space.ask(4);
+    fake.run_on(0, true);
+    assert!(!space.answer_requests());
+    assert_eq!(space.frames_ready(), 0);
 }

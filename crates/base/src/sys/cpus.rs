@@ -12,7 +12,7 @@ const MOST: usize = 1024;
 /// Looks are as far apart as this at least: there are a hundred ticks in a second.
 const APART_MS: u32 = 200;
 
-/// A set of processors, as the kernel writes it.
+/// A set of processors, or of nodes, as the kernel writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Set([u64; MOST / 64]);
@@ -41,10 +41,34 @@ impl Set {
     /// `cpu` alone.
     pub fn only(cpu: usize) -> Self {
         let mut set = Self::new();
-        if let Some(word) = set.0.get_mut(cpu / 64) {
-            *word = 1 << (cpu % 64);
+        set.add(cpu);
+        set
+    }
+
+    /// Those of which `has` says so.
+    pub fn of(has: impl Fn(usize) -> bool) -> Self {
+        let mut set = Self::new();
+        (0..MOST).filter(|cpu| has(*cpu)).for_each(|cpu| set.add(cpu));
+        set
+    }
+
+    /// Those of a list as the kernel writes it, like `0-3,8`, up to what is none.
+    pub fn parse(list: &[u8]) -> Self {
+        let mut set = Self::new();
+        for part in list.split(|byte| *byte == b',') {
+            let Some(first) = leading_number(part) else { break };
+            let mut ends = part.splitn(2, |byte| *byte == b'-').skip(1);
+            let last = ends.next().map_or(Some(first), leading_number);
+            let Some(last) = last else { break };
+            (first..=last.min(MOST as u64 - 1)).for_each(|number| set.add(number as usize));
         }
         set
+    }
+
+    fn add(&mut self, cpu: usize) {
+        if let Some(word) = self.0.get_mut(cpu / 64) {
+            *word |= 1 << (cpu % 64);
+        }
     }
 
     fn take(&mut self, cpu: usize) {
@@ -128,7 +152,7 @@ pub fn most_idle(allowed: &Set, busy: usize) -> Set {
 }
 
 /// Calls `f` for one line after the other, while it wants more. Of a long line it gets the beginning.
-fn each_line(mut read: impl FnMut(&mut [u8]) -> usize, mut f: impl FnMut(&[u8]) -> bool) {
+pub(super) fn each_line(mut read: impl FnMut(&mut [u8]) -> usize, mut f: impl FnMut(&[u8]) -> bool) {
     let (mut part, mut line, mut length) = ([0; 512], [0; 128], 0);
     loop {
         let got = read(&mut part);

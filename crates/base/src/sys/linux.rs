@@ -149,6 +149,10 @@ impl Sys for Linux {
         nodes::home()
     }
 
+    fn prefer_node(&self, node: Option<usize>) {
+        policy::prefer(node);
+    }
+
     fn has_policy(&self, addr: usize) -> bool {
         !policy::any_page_will_do(addr)
     }

@@ -33,6 +33,7 @@ mod nodes;
 pub mod open;
 pub mod page_file;
 pub mod pagemap;
+pub mod placement;
 mod policy;
 pub mod poll;
 pub mod pressure;
@@ -239,6 +240,9 @@ pub trait Sys {
     fn home(&self) -> Option<usize> {
         Some(0)
     }
+    /// Has new memory of the calling thread, which has no policy, come from this node where that has some; `None`: from
+    /// where the thread runs.
+    fn prefer_node(&self, _node: Option<usize>) {}
     /// Whether the program gave a policy to the memory at `addr`, or to this thread's.
     fn has_policy(&self, _addr: usize) -> bool {
         false

@@ -19,24 +19,32 @@ pub(super) fn are_several() -> bool {
 }
 
 /// The processor on which this thread runs, and its node.
-fn here() -> Option<(usize, usize)> {
+pub(super) fn here() -> Option<(usize, usize)> {
     let (mut cpu, mut node) = (0u32, 0u32);
     // SAFETY: room for both answers.
     let answer = unsafe { syscall(libc::SYS_getcpu, [&raw mut cpu as usize, &raw mut node as usize, 0, 0, 0, 0]) };
     answer.is_ok().then_some((cpu as usize, node as usize))
 }
 
-/// The node of `cpu`, on which the calling thread runs, or ran a moment ago: then perhaps that of where it is now.
-pub(super) fn of_cpu(cpu: usize) -> usize {
-    let known = |cpu: usize| OF_CPU.get(cpu).map_or(0, |node| node.load(Relaxed)) as usize;
-    if let Some(node) = known(cpu).checked_sub(1) {
-        return node;
-    }
-    let Some((here, node)) = here() else { return 0 };
-    if let Some(place) = OF_CPU.get(here) {
+/// The node of `cpu`, if that was asked, or noted.
+pub(super) fn known(cpu: usize) -> Option<usize> {
+    (OF_CPU.get(cpu)?.load(Relaxed) as usize).checked_sub(1)
+}
+
+/// `cpu` is on this node.
+pub(super) fn note(cpu: usize, node: usize) {
+    if let Some(place) = OF_CPU.get(cpu) {
         place.store(node as u16 + 1, Relaxed);
     }
-    node
+}
+
+/// The node of `cpu`, on which the calling thread runs, or ran a moment ago: then perhaps that of where it is now.
+pub(super) fn of_cpu(cpu: usize) -> usize {
+    known(cpu).unwrap_or_else(|| {
+        let Some((here, node)) = here() else { return 0 };
+        note(here, node);
+        node
+    })
 }
 
 /// The node from which the kernel takes new memory for this thread; `None` where the thread has a policy of its own.

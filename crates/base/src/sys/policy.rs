@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
+use super::cpus::Set;
 use super::raw::syscall;
 
 /// Of `get_mempolicy`: the policy of an address; the nodes that may be used.
@@ -10,6 +11,8 @@ const OF_ADDRESS: usize = 1 << 1;
 const ALLOWED: usize = 1 << 2;
 /// Memory comes from where the thread runs, if there is some.
 const DEFAULT: i32 = 0;
+/// It comes from a node, if that has some.
+const PREFERRED: i32 = 1;
 /// Words for the nodes of the largest machine that Linux knows, and more.
 const WORDS: usize = 64;
 
@@ -57,12 +60,70 @@ pub fn any_page_will_do(addr: usize) -> bool {
     !has_nodes() || is_default(addr)
 }
 
+/// What a thread asks for: a mode, and nodes where the mode needs some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Policy {
+    mode: i32,
+    nodes: Set,
+}
+
+/// Modes as `numa_maps` names them. Of two that begin alike the longer one is first.
+const MODES: [(&[u8], i32); 7] = [
+    (b"default", DEFAULT),
+    (b"prefer (many)", 5),
+    (b"prefer", PREFERRED),
+    (b"bind", 2),
+    (b"interleave", 3),
+    (b"local", 4),
+    (b"weighted interleave", 6),
+];
+
+impl Policy {
+    /// None of its own.
+    pub const DEFAULT: Self = Self::new(DEFAULT, Set::new());
+
+    pub const fn new(mode: i32, nodes: Set) -> Self {
+        Self { mode, nodes }
+    }
+
+    /// What a text begins with, as `numa_maps` has it: `bind=static:0-1 …`. Flags say what becomes of it when the
+    /// process gets other nodes: the nodes here are those of now. `None` where it is none, or its end is not there.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let (name, mode) = MODES.iter().find(|(name, _)| text.starts_with(name))?;
+        let rest = &text[name.len()..];
+        let words = &rest[..rest.iter().position(|byte| byte.is_ascii_whitespace())?];
+        let (flags, list) = match words.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&words[..colon], &words[colon + 1..]),
+            None => (words, &[][..]),
+        };
+        let is_known = flags.is_empty() || flags[0] == b'=';
+        is_known.then(|| Self::new(*mode, Set::parse(list)))
+    }
+
+    /// Makes it that of the calling thread; whether the kernel did.
+    pub fn set(&self) -> bool {
+        let mut nodes = self.nodes;
+        let (at, bits) = match nodes.count() {
+            0 => (0, 0),
+            // The kernel reads one bit less.
+            _ => (nodes.words().as_ptr() as usize, size_of::<Set>() * 8 + 1),
+        };
+        // SAFETY: as many bits as it says.
+        unsafe { syscall(libc::SYS_set_mempolicy, [self.mode as usize, at, bits, 0, 0, 0]) }.is_ok()
+    }
+}
+
+/// As [`super::Sys::prefer_node`].
+pub(super) fn prefer(node: Option<usize>) {
+    node.map_or(Policy::DEFAULT, |node| Policy::new(PREFERRED, Set::only(node))).set();
+}
+
 /// Whether the calling thread has no policy of its own.
 pub(super) fn is_default_here() -> bool {
     is(0, 0)
 }
 
-fn is_default(addr: usize) -> bool {
+pub(super) fn is_default(addr: usize) -> bool {
     is(addr, OF_ADDRESS)
 }
 

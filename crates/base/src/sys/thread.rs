@@ -385,7 +385,7 @@ pub fn avoid_cpu(cpu: Option<usize>) {
 }
 
 /// The processors that a thread may use; 0: this one.
-fn cpus_of(thread: usize) -> Option<Set> {
+pub(super) fn cpus_of(thread: usize) -> Option<Set> {
     let mut set = Set::new();
     let at = set.words().as_mut_ptr() as usize;
     // SAFETY: the set is writable.
@@ -394,7 +394,7 @@ fn cpus_of(thread: usize) -> Option<Set> {
 }
 
 /// Has this thread use these processors alone; whether it does.
-fn run_on(mut set: Set) -> bool {
+pub(super) fn run_on(mut set: Set) -> bool {
     let at = set.words().as_mut_ptr() as usize;
     // SAFETY: only this thread's own placement.
     unsafe { syscall(libc::SYS_sched_setaffinity, [0, size_of::<Set>(), at, 0, 0, 0]) }.is_ok()

@@ -22,6 +22,7 @@ use faultless_base::sys::poll::poll;
 use faultless_base::sys::uffd::message::{self as messages, Message, is_waiting};
 use faultless_base::sys::uffd::{BATCH, Event, Waited};
 
+use crate::delivery::nodes::{Asked, Near};
 use crate::delivery::served::CHANGE;
 use crate::delivery::thread::{Beat, batch};
 use crate::delivery::watchdog::{Message as Look, Messages, Progress, now};
@@ -98,7 +99,7 @@ impl Post {
         self.bell.ring();
     }
 
-    fn serve(&self, watchdog: &Messages) {
+    fn serve(&self, watchdog: &Messages, mut near: Option<Near>) {
         let mut list = List::default();
         while !self.bell.is_told() {
             {
@@ -115,7 +116,8 @@ impl Post {
                 bell.fd = -1;
             }
             for (poll, member) in polls.iter_mut().zip(members) {
-                if poll.fd >= 0 && (poll.revents != 0 || !is_ready) && !self.serve_one(member, watchdog) {
+                if poll.fd >= 0 && (poll.revents != 0 || !is_ready) && !self.serve_one(member, watchdog, &mut near)
+                {
                     poll.fd = -1;
                 }
             }
@@ -123,10 +125,10 @@ impl Post {
     }
 
     /// Serves what messages a region has; whether there may be more.
-    fn serve_one(&self, member: &Member, watchdog: &Messages) -> bool {
+    fn serve_one(&self, member: &Member, watchdog: &Messages, near: &mut Option<Near>) -> bool {
         let served = lock(&member.served);
         let Some(shared) = &*served else { return true };
-        let served = catch_unwind(AssertUnwindSafe(|| self.read(shared)));
+        let served = catch_unwind(AssertUnwindSafe(|| self.read(shared, near)));
         match served {
             Ok(true) => {
                 if shared.memory.has_left_windows() {
@@ -142,12 +144,12 @@ impl Post {
     }
 
     /// Whether its descriptor can be read.
-    fn read(&self, shared: &Shared) -> bool {
+    fn read(&self, shared: &Shared, near: &mut Option<Near>) -> bool {
         // If the number belongs to another file by now, the descriptor is not the region's.
         let Some(uffd) = shared.uffds().next().filter(|uffd| uffd.is_open()) else { return false };
         let mut read: [Message; BATCH] = [[0; 4]; BATCH];
         match messages::read_now(uffd.number(), &mut read) {
-            Ok(Waited::Messages(n)) => batch(shared, uffd, &self.beat, &mut read.map(Event::from)[..n]),
+            Ok(Waited::Messages(n)) => batch(shared, uffd, &self.beat, near, &mut read.map(Event::from)[..n]),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(_) => return false,
         }
@@ -210,8 +212,9 @@ impl Handler {
         let watchdog = Arc::new(Messages::default());
         let received = watchdog.clone();
         let mut handler = Self { post: post.clone(), watchdog: watchdog.clone(), threads: Vec::new() };
-        let (serving, watching) = (post.clone(), post);
-        handler.threads.push(Thread::start(c"faultless-0", move || serving.serve(&watchdog))?);
+        let (serving, watching, nodes) = (post.clone(), post, Asked::of_process());
+        let serve = move || serving.serve(&watchdog, nodes.map(Near::new));
+        handler.threads.push(Thread::start(c"faultless-0", serve)?);
         handler.threads.push(Thread::start(c"faultless-watch", move || watching.watch(&received))?);
         Ok(handler)
     }

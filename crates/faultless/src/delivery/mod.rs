@@ -1,6 +1,7 @@
 //! How faults of a region are delivered, and the ladder of permissions.
 
 pub mod handler_pool;
+pub mod nodes;
 pub mod served;
 pub mod signal;
 pub mod thread;

@@ -17,6 +17,7 @@ use faultless_base::sys::user_mmu::STRIPES;
 use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
+use crate::delivery::nodes::{Asked, Near};
 use crate::delivery::served::Served;
 use crate::delivery::watchdog::{Message as Look, Messages};
 use crate::error::Error;
@@ -87,18 +88,20 @@ impl Handlers {
         let turns: Arc<Vec<_>> = Arc::new(inboxes.chunks(sharing).map(|_| Mutex::new(())).collect());
         let beats = Arc::new(inboxes.iter().map(|_| Beat::default()).collect::<Vec<_>>());
         let end = Arc::new(End::new()?);
+        let nodes = Asked::of_process();
         let mut handlers = Self { threads: Vec::new(), end, beats, inboxes };
         for (i, inbox) in handlers.inboxes.iter().copied().enumerate() {
             let (served, end, beats) = (served.clone(), handlers.end.clone(), handlers.beats.clone());
             let (part, turns) = (i / sharing, turns.clone());
-            let watchdog = watchdog.clone();
+            let (watchdog, nodes) = (watchdog.clone(), nodes.clone());
             let files = events.and_then(|events| events.files.clone());
             let pipe = events.map(|events| events.inboxes[i].clone());
             let work = move || {
                 let turn = (sharing > 1).then(|| &turns[part]);
                 let inbox =
                     Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref(), turn };
-                let serving = || serve(&*served, part, inbox, &beats[i], &watchdog);
+                let near = nodes.map(Near::new);
+                let serving = || serve(&*served, part, inbox, &beats[i], &watchdog, near);
                 let serving = AssertUnwindSafe(serving);
                 if catch_unwind(serving).is_err() {
                     served.close("a handler thread has died");
@@ -157,7 +160,14 @@ impl Inbox<'_> {
 }
 
 /// Serves the descriptor of a part until the end of service.
-fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchdog: &Messages) {
+fn serve(
+    served: &dyn Served,
+    part: usize,
+    inbox: Inbox<'_>,
+    beat: &Beat,
+    watchdog: &Messages,
+    mut near: Option<Near>,
+) {
     let Some(uffd) = served.uffd(part) else { return };
     let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
     let mut buffer = Buffer::default();
@@ -174,7 +184,7 @@ fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchd
                     });
                 }
                 let mut events = messages.map(Event::from);
-                batch(served, uffd, beat, &mut events[..n]);
+                batch(served, uffd, beat, &mut near, &mut events[..n]);
                 served.keep_room();
                 if served.has_left_windows() {
                     watchdog.tell(Look::Look);
@@ -192,7 +202,7 @@ fn serve(served: &dyn Served, part: usize, inbox: Inbox<'_>, beat: &Beat, watchd
 
 /// Serves messages that came together in order of addresses, so that windows are seen as such. A read of what has come
 /// since needs nothing more.
-pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, events: &mut [Event]) {
+pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, near: &mut Option<Near>, events: &mut [Event]) {
     let page_of = |event: &Event| match event {
         Event::Fault { address, .. } => address & !(PAGE - 1),
         _ => usize::MAX,
@@ -206,6 +216,9 @@ pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, events: &mut [Event]
         if !done.contains(address) || wants == Rights::Write {
             beat.addr.store(address, Ordering::Relaxed);
             beat.since.store(raw::now_ns(), Ordering::Relaxed);
+            if let Some(near) = near {
+                near.follow(thread);
+            }
             let outcome = served.resolve(Fault { addr: address, wants, hint: thread as usize, cpu: raw::cpu() });
             beat.since.store(0, Ordering::Relaxed);
             done = match outcome {
@@ -217,5 +230,8 @@ pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, events: &mut [Event]
             let _ = uffd.wake(page);
         }
         beat.served.fetch_add(1, Ordering::Relaxed);
+    }
+    if let Some(near) = near {
+        near.rest();
     }
 }

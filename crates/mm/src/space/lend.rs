@@ -19,9 +19,13 @@ use crate::frame::pool::Pool;
 use crate::frame::purpose::{Need, Purpose};
 use crate::frame::slot::flag;
 use crate::frame::store::{Frame, Reclaim, Store};
+use crate::space::nodes::Node;
 use crate::space::transfer::HandedOut;
 use crate::space::{Shard, Space};
 use faultless_page::stats::Counter;
+
+/// Frames of the pool that a thread looks at, most of which may lie on other nodes.
+const FEW: usize = 8;
 
 /// What regions have of the engine.
 pub(crate) struct Lending {
@@ -29,6 +33,8 @@ pub(crate) struct Lending {
     pool: Option<Pool>,
     /// Frames that are to be ready. Any thread raises it, the background thread clears it.
     frames: AtomicUsize,
+    /// Where they are to lie.
+    pub(crate) node: Node,
     /// 1 while there is news for the background thread, which may sleep here.
     bell: Futex,
     /// Who has memory that can go back on request, beside idle frames.
@@ -38,7 +44,13 @@ pub(crate) struct Lending {
 impl Lending {
     /// Without a pool.
     pub(crate) fn new() -> Self {
-        Self { pool: None, frames: AtomicUsize::new(0), bell: Futex::new(0), reclaim: Late::new() }
+        Self {
+            pool: None,
+            frames: AtomicUsize::new(0),
+            node: Node::default(),
+            bell: Futex::new(0),
+            reclaim: Late::new(),
+        }
     }
 
     fn ring(&self) {
@@ -97,14 +109,21 @@ impl<S: Sys> Space<S> {
         self.lending.pool.as_ref()?.take(kind)
     }
 
-    /// The same for the calling thread: one that lies where its memory is to lie.
+    /// The same for the calling thread: one that lies where its memory is to lie, among the first few.
     pub(crate) fn take_near_from_pool(&self, kind: Kind) -> Option<usize> {
-        let at = self.take_from_pool(kind)?;
-        let is_near = self.is_home(Span::new(at, SLOT));
-        if !is_near {
-            self.give_to_pool(at, kind);
+        let mut distant = [None; FEW];
+        let is_near = |at: &usize| self.is_home(Span::new(*at, SLOT));
+        let mut found = None;
+        for place in &mut distant {
+            let Some(at) = self.take_from_pool(kind) else { break };
+            if is_near(&at) {
+                found = Some(at);
+                break;
+            }
+            *place = Some(at);
         }
-        is_near.then_some(at)
+        distant.into_iter().flatten().for_each(|at| self.give_to_pool(at, kind));
+        found
     }
 
     /// The frame of the pool that has been idle for longest, if that is `age_ms` or more.
@@ -193,7 +212,8 @@ impl<S: Sys> Space<S> {
     /// Makes a frame that was asked for; whether there is more to do.
     pub fn answer_requests(&self) -> bool {
         let frames = self.lending.frames.load(Relaxed);
-        if frames > self.frames_ready() && self.budget.room() > 0 && self.make_one(false) {
+        let make = || self.on_asked_node(|| self.make_one(false)) == Some(true);
+        if frames > self.frames_ready() && self.budget.room() > 0 && make() {
             return true;
         }
         self.lending.frames.store(0, Relaxed);
@@ -332,7 +352,8 @@ impl<S: Sys + Sync> Store for Space<S> {
     }
 
     fn ask(&self, frames: usize) {
-        if self.lending.frames.load(Relaxed) < frames && self.frames_ready() < frames {
+        let is_news = self.lending.frames.load(Relaxed) < frames && self.frames_ready() < frames;
+        if is_news && self.note_asked() {
             self.lending.frames.fetch_max(frames, Relaxed);
             self.ring();
         }

@@ -3,8 +3,9 @@
 //! - A request takes frames of the node on which the calling thread runs. Where that thread has a policy of its own, it
 //!   takes none. Then the kernel alone places its memory.
 //! - Memory that comes back is kept by a shard of its own node, or goes to the kernel.
-//! - Nothing is touched, or moved, ahead of the program. The thread that touches memory first decides where it lies,
-//!   and that is to be the program's.
+//! - Nothing of the program's is touched, or moved, ahead of it. The thread that touches memory first decides where it
+//!   lies, and that is to be the program's.
+//! - Frames that a region asks for are made on the node of the thread that asks.
 //!
 //! On a machine with one node none of this asks anything.
 
@@ -18,7 +19,7 @@ use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 use faultless_page::knobs::Knob;
 
-/// The node of a shard and one more; 0: none yet. It never changes afterwards.
+/// The node of a shard and one more; 0: none yet. It never changes afterwards. Also that of the last request for frames.
 #[derive(Default)]
 pub(crate) struct Node(AtomicUsize);
 
@@ -31,6 +32,10 @@ impl Node {
 
     fn get(&self) -> Option<usize> {
         self.0.load(Relaxed).checked_sub(1)
+    }
+
+    fn set(&self, node: usize) {
+        self.0.store(node + 1, Relaxed);
     }
 }
 
@@ -115,6 +120,24 @@ impl<S: Sys> Space<S> {
         let keeper = first.and_then(|node| self.shards_from(own).find(|shard| shard.node.is_or_becomes(node)));
         let others = if keeper.is_some() { (1..n).take_while(|&i| node(i) == first).count() } else { 0 };
         (keeper, 1 + others)
+    }
+
+    /// The calling thread asks for frames: whether it may have any.
+    pub(crate) fn note_asked(&self) -> bool {
+        !self.has_nodes || self.sys.home().inspect(|node| self.lending.node.set(*node)).is_some()
+    }
+
+    /// Calls `make`, which touches memory, where the last request wants it. `None`: the calling thread has a policy of
+    /// its own, which stays.
+    pub(crate) fn on_asked_node<R>(&self, make: impl FnOnce() -> R) -> Option<R> {
+        if !self.has_nodes {
+            return Some(make());
+        }
+        self.sys.home()?;
+        self.sys.prefer_node(self.lending.node.get());
+        let made = make();
+        self.sys.prefer_node(None);
+        Some(made)
     }
 
     /// Whether memory is touched ahead of the program.
