@@ -129,7 +129,7 @@ pub fn may_change(knob: Knob) -> Result<(), String> {
 
 /// Whether a running program's page says what a knob is set to.
 pub fn is_on_page(knob: Knob) -> bool {
-    !matches!(knob.declared().kind, Kind::Text | Kind::Paths) && knob.declared().when != When::Run
+    knob.declared().kind != Kind::Text && knob.declared().when != When::Run
 }
 
 /// What a knob can be set to, for people.
@@ -140,7 +140,6 @@ pub fn range(kind: Kind) -> String {
         Kind::Switch => "0, 1".into(),
         Kind::Choice(words) => words.join(", "),
         Kind::Text => "any text".into(),
-        Kind::Paths => "patterns of paths, separated by colons".into(),
     }
 }
 
@@ -151,7 +150,7 @@ pub fn unit(kind: Kind) -> &'static str {
         Kind::Number(..) => "number",
         Kind::Switch => "switch",
         Kind::Choice(_) => "word",
-        Kind::Text | Kind::Paths => "text",
+        Kind::Text => "text",
     }
 }
 

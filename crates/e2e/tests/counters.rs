@@ -88,12 +88,6 @@ const READ: &[Counter] = &[
     Counter::ReadAheadWasted,
     Counter::ReadAheadPressed,
     Counter::ReadAheadRefused,
-    Counter::FilesBrought,
-    Counter::BytesBrought,
-    Counter::BroughtCached,
-    Counter::BroughtUnfit,
-    Counter::BroughtRefused,
-    Counter::BroughtFull,
 ];
 
 /// Counters that need threads to meet at the right moment, or the kernel to have no area left then. The models and

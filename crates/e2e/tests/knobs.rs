@@ -59,7 +59,7 @@ fn every_knob_changes_something() {
             Knob::ScrubLoad => shown("scrubbed", *knob, "0", Counter::ScrubWakeups),
             Knob::Ahead => shown("reservation", *knob, "0", Counter::BytesAdvised),
             // reading.rs turns it.
-            Knob::FileAhead | Knob::Files | Knob::FilesShare => None,
+            Knob::FileAhead => None,
             // Frames move in at once where there are any; the tests of the engine turn it.
             Knob::Mapped => None,
             // Of mapped regions and files, which programs make themselves; the tests of the crate faultless turn it.
@@ -160,7 +160,7 @@ fn every_live_knob_is_turned_while_a_program_runs() {
                 continue;
             }
             // It takes a file that is not in memory; reading.rs turns it.
-            Knob::FileAhead | Knob::Files | Knob::FilesShare => continue,
+            Knob::FileAhead => continue,
             // Counts when the background thread has a processor at the right time; a test of the engine turns it.
             Knob::Mapped => continue,
             _ => panic!("no test turns {} while a program runs", declared.name),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use faultless_e2e::{Case, Run, python, scratch, script, skip};
+use faultless_e2e::{Case, Run, scratch, skip};
 use faultless_page::stats::Counter;
 
 /// How often a program is run until the background thread had a processor in time.
@@ -88,96 +88,4 @@ fn nothing_is_read_ahead_unless_it_is_asked_for() {
     let run = case.args(["sequence"]).dir(dir.path()).under(&[]);
     assert!(run.status.success());
     assert_eq!([Counter::MappedFiles, Counter::BytesReadAhead].map(|counter| run.counters.get(counter)), [0, 0]);
-}
-
-/// The patterns that `brings.c` is run with.
-const PATTERNS: &str = "/none/*:w?ights.*";
-
-/// Runs `brings.c` plain and with its file brought: it prints the same. Then its counters are as expected.
-fn brings(how: &str, is_as_expected: impl Fn(&Run) -> bool) {
-    let dir = scratch();
-    if !is_on_disk(dir.path()) {
-        return skip("temporary files are not on a disk");
-    }
-    let Some(case) = Case::compiled("brings.c", &[]) else { return };
-    let case = case.args([how]).dir(dir.path()).env("FAULTLESS_FILES", PATTERNS);
-    case.same();
-    let mut runs = (0..ATTEMPTS).map(|_| case.under(&[]));
-    assert!(runs.any(|run| run.status.success() && is_as_expected(&run)), "{how}: {:?}", case.under(&[]).counters);
-}
-
-/// `n` mappings were brought, at least in part.
-fn files(n: u64) -> impl Fn(&Run) -> bool {
-    move |run| run.counters.get(Counter::FilesBrought) == n && brought(run) > 0
-}
-
-fn brought(run: &Run) -> u64 {
-    [Counter::BytesBrought, Counter::BroughtCached].iter().map(|counter| run.counters.get(*counter)).sum()
-}
-
-fn is_unfit(run: &Run) -> bool {
-    run.counters.get(Counter::BroughtUnfit) == 1 && run.counters.get(Counter::FilesBrought) == 0
-}
-
-#[test]
-fn all_of_a_file_is_brought() {
-    const BYTES: u64 = 18 * 1024 * 4096;
-    brings("slowly", |run| files(1)(run) && run.counters.get(Counter::BytesBrought) > 0 && brought(run) == BYTES);
-}
-
-#[test]
-fn brought_files_hold_what_they_should_whatever_calls_are_made() {
-    brings("random", |run| run.counters.get(Counter::BytesBrought) > 0);
-}
-
-#[test]
-fn what_others_write_to_a_brought_file_is_seen_at_once() {
-    brings("changed", files(2));
-}
-
-#[test]
-fn a_brought_file_that_becomes_shorter_ends_as_plain() {
-    brings("shortened", |run| run.counters.get(Counter::FilesBrought) == 1);
-}
-
-#[test]
-fn another_file_of_the_same_name_is_not_taken_for_it() {
-    brings("renamed", files(1));
-}
-
-#[test]
-fn a_lock_of_a_brought_file_ends_with_its_mapping() {
-    brings("locked", |run| brought(run) > 0);
-}
-
-#[test]
-fn private_changes_to_a_brought_file_stay_private() {
-    brings("written", files(2));
-}
-
-#[test]
-fn a_file_in_the_cache_is_found_there() {
-    brings("cached", |run| run.counters.get(Counter::BroughtCached) > run.counters.get(Counter::BytesBrought));
-}
-
-#[test]
-fn a_shared_mapping_for_writing_is_not_brought() {
-    brings("shared", is_unfit);
-}
-
-#[test]
-fn advice_against_it_ends_bringing() {
-    brings("advised", |run| run.counters.get(Counter::BroughtUnfit) == 1 && brought(run) < 16 << 20);
-}
-
-#[test]
-fn real_programs_read_the_same_from_brought_files() {
-    let dir = scratch();
-    if !is_on_disk(dir.path()) {
-        return skip("temporary files are not on a disk");
-    }
-    let Some(python) = python() else { return };
-    let case = Case::new(python).args([script("mapped_files.py")]).dir(dir.path());
-    let run = case.env("FAULTLESS_FILES", "mapped.*").same();
-    assert!(run.counters.get(Counter::FilesBrought) >= 3 && brought(&run) > 0, "{:?}", run.counters);
 }

@@ -4,7 +4,6 @@
 //! the values ([`Values`]). The engine reads a [`When::Live`] knob there each time it uses it, so that it can be
 //! changed from outside. A value from there is brought into its range first.
 
-pub mod paths;
 pub mod skip;
 mod text;
 
@@ -27,8 +26,6 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Any text. It has no value on the page.
     Text,
-    /// Patterns of paths ([`paths`]). They have no value on the page, either.
-    Paths,
 }
 
 /// When a knob counts.
@@ -85,7 +82,7 @@ macro_rules! knobs {
             Kind::Bytes(least, most) | Kind::Number(least, most) => (least, most),
             Kind::Switch => (0, 1),
             Kind::Choice(words) => (0, words.len() as u64 - 1),
-            Kind::Text | Kind::Paths => (0, 0),
+            Kind::Text => (0, 0),
         }
     }
 }
@@ -137,11 +134,6 @@ knobs! {
     /// Bytes of a large file that are asked for ahead of a program that reads it by mmap; they come into the kernel's page
     /// cache. 0: none.
     FileAhead, "file_ahead", "FAULTLESS_FILE_AHEAD", Kind::Bytes(0, MOST), "0", Live;
-    /// Large files that are brought into the kernel's page cache when a program maps them for reading: patterns of paths,
-    /// separated by colons. `*` and `?` stand for no slash, `**` for any directories.
-    Files, "files", "FAULTLESS_FILES", Kind::Paths, "", Start;
-    /// How much of such a file may be in memory ahead of the program, in percent of the memory that is available.
-    FilesShare, "files_share", "FAULTLESS_FILES_SHARE", Kind::Number(0, 90), "50", Live;
     /// Zeroes huge pages in the background for a program that asks for much, and moves them to where it is about to need
     /// them.
     Mapped, "mapped", "FAULTLESS_MAPPED", Kind::Switch, "0", Live;

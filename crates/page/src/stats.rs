@@ -231,19 +231,6 @@ counters! {
     ReadAheadPressed, "read_ahead_pressed", Calls, detail;
     /// The same: no file system of a local disk, or the kernel does not say what is mapped.
     ReadAheadRefused, "read_ahead_refused", Calls, detail;
-    /// Mappings of large files that `files` names, which are brought into the kernel's page cache.
-    FilesBrought, "files_brought", Calls;
-    /// What the kernel was asked to read of them.
-    BytesBrought, "bytes_brought", Bytes;
-    /// What was in its page cache already.
-    BroughtCached, "brought_cached", Bytes;
-    /// Mappings of such files left alone. The program may execute them, shares its writes, asked for something special or
-    /// gave advice against it.
-    BroughtUnfit, "brought_unfit", Calls;
-    /// The same: not on a local disk, it cannot be read, or the kernel does not say what is mapped.
-    BroughtRefused, "brought_refused", Calls;
-    /// The same: too many are mapped at a time.
-    BroughtFull, "brought_full", Calls, detail;
     /// Forks seen.
     Forks, "forks", Calls ("processes (/proc/stat)");
     /// Times the background thread was started.

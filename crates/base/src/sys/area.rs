@@ -136,8 +136,6 @@ pub struct FileArea {
     pub file: (u32, u32, u64),
     /// The address at which the file's first byte would lie.
     pub origin: usize,
-    /// Whether it is shared, and not a private copy.
-    pub is_shared: bool,
 }
 
 /// The area of an address, where a file is mapped that the program does not write to by this area. By the background
@@ -153,7 +151,6 @@ pub fn of_file(addr: usize) -> Option<FileArea> {
         span,
         file: (device as u32, (device >> 32) as u32, inode),
         origin: span.start.wrapping_sub(offset as usize),
-        is_shared: flags & SHARED != 0,
     })
 }
 

@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
-use super::{Brought, FileArea, Headroom, Huge, Job, Sys};
+use super::{FileArea, Headroom, Huge, Job, Sys};
 use super::{
-    area, brought, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure,
-    proc_file, stack, thread, unwritten, warm,
+    area, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure, proc_file,
+    stack, thread, unwritten, warm,
 };
 use super::{home, nodes};
 use crate::units::{PAGE, SLOT, Span};
@@ -288,7 +288,6 @@ impl Sys for Linux {
         proc_file::forget();
         cgroup::forget();
         isolate::forget();
-        brought::forget();
     }
 
     fn touch(&self, addr: usize) {
@@ -428,14 +427,6 @@ impl Sys for Linux {
 
     fn read_ahead_room(&self) -> usize {
         mapped_file::room()
-    }
-
-    fn bring(&self, part: Span, area: &FileArea, each: usize) -> Brought {
-        brought::bring(part, area, each)
-    }
-
-    fn available_bytes(&self) -> usize {
-        pressure::available()
     }
 
     fn avoid_cpu(&self, cpu: Option<usize>) {

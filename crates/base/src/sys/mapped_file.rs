@@ -33,31 +33,17 @@ const SHARE: usize = 16;
 
 /// As `Sys::major_faults`.
 pub fn major_faults() -> usize {
-    faults_of(libc::RUSAGE_SELF)
-}
-
-/// The same of the calling thread alone.
-pub(super) fn own_major_faults() -> usize {
-    faults_of(libc::RUSAGE_THREAD)
-}
-
-fn faults_of(whose: i32) -> usize {
     let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the structure is writable, and any content of it is one.
     unsafe {
-        let _ = syscall(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        let _ =
+            syscall(libc::SYS_getrusage, [libc::RUSAGE_SELF as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
         usage.assume_init().ru_majflt as usize
     }
 }
 
 /// Begins to read.
 pub fn ask(span: Span) {
-    take_ordinary_priority();
-    linux::madvise(span, libc::MADV_WILLNEED);
-}
-
-/// Before the background thread reads.
-pub(super) fn take_ordinary_priority() {
     // Others may wait for pages that this has begun to read: neither their reading nor this thread may come last.
     thread::hurry();
     static CLASS: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
@@ -69,6 +55,7 @@ pub(super) fn take_ordinary_priority() {
         // SAFETY: this thread's own priority.
         let _ = unsafe { syscall(libc::SYS_ioprio_set, [WHO, 0, BEST_EFFORT, 0, 0, 0]) };
     }
+    linux::madvise(span, libc::MADV_WILLNEED);
 }
 
 /// As `Sys::read_ahead_room`.
@@ -104,13 +91,13 @@ fn setting(major: u32, minor: u32, name: &str) -> Option<usize> {
 }
 
 /// A short path.
-pub(super) struct Path {
+struct Path {
     bytes: [u8; 80],
     n: usize,
 }
 
 impl Path {
-    pub(super) fn new(start: &[u8]) -> Self {
+    fn new(start: &[u8]) -> Self {
         let mut path = Self { bytes: [0; 80], n: 0 };
         path.text(start);
         path
@@ -123,7 +110,7 @@ impl Path {
         }
     }
 
-    pub(super) fn number(&mut self, number: u32) {
+    fn number(&mut self, number: u32) {
         let mut digits = [0; 10];
         let mut left = number;
         let first = (0..digits.len()).rev().find(|&i| {
@@ -134,7 +121,7 @@ impl Path {
         self.text(&digits[first.unwrap_or(0)..]);
     }
 
-    pub(super) fn as_c(&self) -> Option<&core::ffi::CStr> {
+    fn as_c(&self) -> Option<&core::ffi::CStr> {
         core::ffi::CStr::from_bytes_until_nul(&self.bytes).ok()
     }
 }

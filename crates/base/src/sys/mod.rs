@@ -10,7 +10,6 @@ use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod area;
 pub mod aside;
-pub mod brought;
 pub mod cgroup;
 mod cpus;
 pub mod descriptor;
@@ -47,7 +46,6 @@ pub mod user_mmu;
 pub mod warm;
 
 pub use area::FileArea;
-pub use brought::Brought;
 pub use looks::copy_past_guards;
 pub mod watch;
 
@@ -276,15 +274,6 @@ pub trait Sys {
     fn read_ahead(&self, _span: Span) {}
     /// The most bytes of files that may be asked for ahead of the program now; 0 where memory is short.
     fn read_ahead_room(&self) -> usize {
-        0
-    }
-    /// Has the kernel bring a part of such an area, on a device of which one call may ask for `each` bytes; see
-    /// [`brought`].
-    fn bring(&self, _part: Span, _area: &FileArea, _each: usize) -> Brought {
-        Brought::Refused
-    }
-    /// Bytes that may come into memory before something has to go; 0 where that is not known.
-    fn available_bytes(&self) -> usize {
         0
     }
     /// Keeps this thread off a processor, on the most idle of the others, or lets it run on all that the process may

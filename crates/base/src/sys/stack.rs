@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::raw;
 
 /// Bytes of one. No page below stops a call that needs more; memory is taken only as far as a call comes.
-pub const BYTES: usize = 144 << 10;
+pub const BYTES: usize = 128 << 10;
 /// Threads that have one at a time.
 const STACKS: usize = 3;
 

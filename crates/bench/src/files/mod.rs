@@ -72,11 +72,10 @@ enum Way {
     Run,
     Again,
     Ahead,
-    Files,
 }
 
 impl Way {
-    const ALL: [Way; 7] = [Way::Plain, Way::Huge, Way::Advice, Way::Run, Way::Again, Way::Ahead, Way::Files];
+    const ALL: [Way; 6] = [Way::Plain, Way::Huge, Way::Advice, Way::Run, Way::Again, Way::Ahead];
 
     fn name(self) -> &'static str {
         match self {
@@ -86,12 +85,11 @@ impl Way {
             Way::Run => "run",
             Way::Again => "run, seen before",
             Way::Ahead => "run, file_ahead=64M",
-            Way::Files => "run --files",
         }
     }
 
     fn is_covered(self) -> bool {
-        matches!(self, Way::Run | Way::Again | Way::Ahead | Way::Files)
+        matches!(self, Way::Run | Way::Again | Way::Ahead)
     }
 }
 
@@ -120,11 +118,7 @@ impl Runs {
         let launch = row.advised.as_ref().filter(|_| way == Way::Advice).unwrap_or(&row.launch);
         let mut command = if way.is_covered() { Command::new(&c.exe) } else { Command::new(&launch.program) };
         if way.is_covered() {
-            command.args(["run", "--quiet"]);
-            if way == Way::Files {
-                command.arg("--files").arg(self.dir.join("**"));
-            }
-            command.arg("--").arg(&launch.program);
+            command.args(["run", "--quiet", "--"]).arg(&launch.program);
             command.env("XDG_CACHE_HOME", self.context.dir.join("seen"));
             command.env("FAULTLESS_PROFILE", if way == Way::Again { "1" } else { "0" });
         }
@@ -174,8 +168,7 @@ impl Runs {
     }
 
     /// One table; rows that cannot be made say why.
-    fn table(&mut self, heading: &str, rows: Vec<Result<Row, String>>, part: Part, aims: &mut Aims) {
-        let is_cached = part == Part::Cached;
+    fn table(&mut self, heading: &str, rows: Vec<Result<Row, String>>, is_cached: bool, aims: &mut Aims) {
         let mut table = table::new_table(&["work", "way", "wall", "user", "sys", "faults", "to plain"]);
         for row in rows {
             let row = match row {
@@ -191,7 +184,7 @@ impl Runs {
                 Rounds::default()
             });
             add_rows(&mut table, &row, &rounds);
-            judge(aims, heading, &row, &rounds, part);
+            judge(aims, heading, &row, &rounds, is_cached);
             let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
             self.records.push((format!("{heading}: {}", row.title), named.collect()));
         }
@@ -232,18 +225,12 @@ fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Samp
     }
 }
 
-fn judge(aims: &mut Aims, heading: &str, row: &Row, rounds: &Rounds<Way, Sample>, part: Part) {
-    let of_files = match part {
-        Part::ProgramsUsual => row.aim_of_files.map(|[_, usual]| usual),
-        _ => row.aim_of_files.map(|[found, _]| found),
-    };
-    for (way, name, aim) in [(Way::Ahead, "file_ahead", row.aim), (Way::Files, "--files", of_files)] {
-        let line = format!("{heading}: {}, {name} beside plain", row.title);
-        let ours = ratio(rounds, &way, &Way::Plain, |sample| sample.wall);
-        match aim.filter(|_| part != Part::Cached) {
-            Some(aim) => aims.at_least(&line, aim, ours.map(|ours| ours.inverse())),
-            None => aims.at_most(&line, 1.0, ours),
-        }
+fn judge(aims: &mut Aims, heading: &str, row: &Row, rounds: &Rounds<Way, Sample>, is_cached: bool) {
+    let line = format!("{heading}: {}, file_ahead beside plain", row.title);
+    let ours = ratio(rounds, &Way::Ahead, &Way::Plain, |sample| sample.wall);
+    match row.aim.filter(|_| !is_cached) {
+        Some(aim) => aims.at_least(&line, aim, ours.map(|ours| ours.inverse())),
+        None => aims.at_most(&line, 1.0, ours),
     }
 }
 
@@ -288,7 +275,7 @@ pub fn main(args: &Args) -> Result<()> {
                     Part::Programs => "Programs, files not in memory",
                     Part::ProgramsUsual => "Programs with 128 KiB of read-ahead",
                 };
-                runs.table(heading, rows, *part, aims);
+                runs.table(heading, rows, *part == Part::Cached, aims);
             }
         }
     });

@@ -23,8 +23,6 @@ pub struct Row {
     pub advised: Option<Launch>,
     /// How many times as fast it is to be when its file is read ahead. `None`: not slower.
     pub aim: Option<f64>,
-    /// The same where it is named by `--files`, with the device's read-ahead and with the usual one.
-    pub aim_of_files: Option<[f64; 2]>,
     /// It is no loop of ours.
     pub is_program: bool,
 }
@@ -54,7 +52,6 @@ pub fn walks(context: &Context, dir: &Path) -> Vec<Result<Row, String>> {
             launch: launch(&[]),
             advised: Some(launch(&["--advised"])),
             aim: (order == Order::Forward).then_some(1.5),
-            aim_of_files: None,
             is_program: false,
         })
     };
@@ -65,22 +62,13 @@ pub fn walks(context: &Context, dir: &Path) -> Vec<Result<Row, String>> {
 fn script(context: &Context, dir: &Path, module: &str, text: &str, title: &str) -> Result<Row, String> {
     let file = dir.join(module);
     let args = [file.display().to_string(), context.size(OF_PROGRAMS).to_string()];
-    let launch = |args: &[String]| python(context, module, text, args).map_err(|why| format!("{title}: {why}"));
-    let advised = launch(&[&args[..], &["advised".to_owned()]].concat())?;
-    let launch = launch(&args)?;
+    let launch = python(context, module, text, &args).map_err(|why| format!("{title}: {why}"))?;
     if !file.exists() {
         done(Command::new(&launch.program).args(&launch.args)).map_err(|why| format!("{title}: {why}"))?;
     }
     let title = format!("{title} ({})", launch.note.as_deref().unwrap_or_default());
-    let is_weights = module == "safetensors";
-    Ok(Row {
-        title,
-        launch,
-        advised: is_weights.then_some(advised),
-        aim: is_weights.then_some(1.5),
-        aim_of_files: is_weights.then_some([1.5, 2.0]),
-        is_program: true,
-    })
+    let aim = (module == "safetensors").then_some(1.5);
+    Ok(Row { title, launch, advised: None, aim, is_program: true })
 }
 
 /// A repository of one pack, which Git maps and checks.
@@ -111,7 +99,6 @@ fn git(context: &Context, dir: &Path) -> Result<Row, String> {
         launch: Launch::new(git, args),
         advised: None,
         aim: None,
-        aim_of_files: None,
         is_program: true,
     })
 }

@@ -48,11 +48,6 @@ pub struct Args {
     /// of the file that runs (of a script, its interpreter's), and that of the first argument that is no option.
     #[arg(long, value_name = "NAMES", value_parser = value_of(Knob::Skip))]
     pub skip: Option<Setting>,
-    /// Bring large files into the page cache that the program maps for reading and whose path matches; several may be
-    /// given. `*` and `?` stand for no slash, `**` for any directories; without a slash at its beginning a pattern may
-    /// begin at any directory.
-    #[arg(long, value_name = "GLOB", value_parser = value_of(Knob::Files))]
-    pub files: Vec<Setting>,
     /// Run the programs that the program starts plain.
     #[arg(long)]
     pub no_children: bool,
@@ -151,14 +146,13 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
 }
 
 /// Options whose value is the next word.
-const WITH_VALUE: [&str; 14] = [
+const WITH_VALUE: [&str; 13] = [
     "-s",
     "--set",
     "--budget",
     "--malloc-threshold",
     "--mmap-threshold",
     "--skip",
-    "--files",
     "--json",
     "--export-json",
     "--compare",
@@ -230,10 +224,7 @@ impl Args {
     /// What is known of the program from earlier runs; `None` where settings decide whether it is covered, or say that
     /// nothing is to be known.
     pub fn known(&self) -> Option<Known> {
-        let names_files = !self.value(Knob::Files).is_empty();
-        let decide = self.has_skips()
-            || names_files
-            || [Knob::NoChildren, Knob::Check].iter().any(|knob| self.is_on(*knob));
+        let decide = self.has_skips() || [Knob::NoChildren, Knob::Check].iter().any(|knob| self.is_on(*knob));
         if !self.is_on(Knob::Profile) || decide || self.ruled_out().is_some() {
             return None;
         }
@@ -257,15 +248,7 @@ impl Args {
             switch(self.quiet, Knob::Quiet, "1"),
             switch(self.no_profile, Knob::Profile, "0"),
         ];
-        let files = self.files.iter().map(|setting| setting.value.as_str()).collect::<Vec<_>>().join(":");
-        let files = (!self.files.is_empty()).then_some(Setting { knob: Knob::Files, value: files });
-        self.set
-            .iter()
-            .chain(named.into_iter().flatten())
-            .cloned()
-            .chain(files)
-            .chain(switches.into_iter().flatten())
-            .collect()
+        self.set.iter().chain(named.into_iter().flatten()).cloned().chain(switches.into_iter().flatten()).collect()
     }
 
     /// What `knob` is set to.

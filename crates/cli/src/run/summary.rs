@@ -203,27 +203,6 @@ impl Summary {
         }
     }
 
-    /// What became of files that were named.
-    fn files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let get = |counter| self.sum.get(counter);
-        if get(Counter::FilesBrought) > 0 {
-            let mappings = format!("of {} mappings", get(Counter::FilesBrought));
-            row(f, "brought of files", &size(get(Counter::BytesBrought)), &mappings)?;
-        }
-        if get(Counter::BroughtCached) > 0 {
-            row(f, "  in memory already", &size(get(Counter::BroughtCached)), "")?;
-        }
-        let left = [
-            ("files not brought: not for reading", Counter::BroughtUnfit),
-            ("files not brought: refused", Counter::BroughtRefused),
-            ("files not brought: too many", Counter::BroughtFull),
-        ];
-        for (label, counter) in left.into_iter().filter(|(_, counter)| get(*counter) > 0) {
-            row(f, label, &get(counter).to_string(), "")?;
-        }
-        Ok(())
-    }
-
     fn left(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut reasons = self.sum.left();
         reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -262,7 +241,6 @@ impl fmt::Display for Summary {
             self.sources(f)?;
         }
         let major = format!("and {} that waited for input", self.major_faults);
-        self.files(f)?;
         row(f, "page faults taken", &self.minor_faults.to_string(), &major)?;
         if !self.processes.is_empty() {
             self.left(f)?;

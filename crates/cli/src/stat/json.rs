@@ -91,9 +91,7 @@ fn memory(counters: &Counters) -> BTreeMap<&'static str, u64> {
 
 /// What the knobs of a process are set to.
 fn knobs(counters: &Counters) -> BTreeMap<&'static str, Value> {
-    let on_page = |knob: &&Knob| {
-        knob.declared().when != When::Run && !matches!(knob.declared().kind, Kind::Text | Kind::Paths)
-    };
+    let on_page = |knob: &&Knob| knob.declared().when != When::Run && knob.declared().kind != Kind::Text;
     let value = |knob: &Knob| match knob.declared().kind {
         Kind::Choice(_) => knob.declared().show(counters.knob(*knob)).to_string().into(),
         _ => counters.knob(*knob).into(),

@@ -92,7 +92,7 @@ pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters])
     family(&mut out, ("faultless_knob", "gauge"), None, "What a knob is set to; sizes in bytes, switches 0 or 1.");
     let is_number = |knob: &&Knob| {
         let declared = knob.declared();
-        declared.when != When::Run && !matches!(declared.kind, Kind::Text | Kind::Paths | Kind::Choice(_))
+        declared.when != When::Run && !matches!(declared.kind, Kind::Text | Kind::Choice(_))
     };
     for (labels, (_, counters)) in &labelled {
         for knob in Knob::ALL.iter().filter(is_number) {

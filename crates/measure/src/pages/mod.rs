@@ -178,10 +178,9 @@ impl Counters {
         self.values[counter as usize]
     }
 
-    /// Whether anything was done for the process: a request served, huge pages advised, or a file brought.
+    /// Whether anything was done for the process: a request served, or huge pages advised.
     pub fn is_served(&self) -> bool {
-        use Counter::*;
-        [MmapServed, MallocServed, BytesAdvised, BytesBrought].iter().any(|c| self.get(*c) > 0)
+        [Counter::MmapServed, Counter::MallocServed, Counter::BytesAdvised].iter().any(|c| self.get(*c) > 0)
     }
 
     /// Why the program runs plain, if its library found something that rules the engine out.

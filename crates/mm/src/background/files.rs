@@ -5,6 +5,7 @@
 //! another mapping, changes nothing of it (`base/src/sys/mapped_file.rs`).
 
 use faultless_base::Span;
+use faultless_base::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::Sys;
 use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
@@ -13,7 +14,7 @@ use crate::predict::walks::{Found, Walks};
 use crate::predict::worth::Worth;
 use crate::space::Space;
 use crate::space::progress::{Progress, sooner};
-use crate::state::files::{Ended, Followed, PLACES, Task, Watched};
+use crate::state::files::{Ended, PLACES, Watched};
 
 /// How long after a look the next one comes, in ms: while the program goes on, while all that it reads is in memory,
 /// while requests rest, and at most.
@@ -31,8 +32,7 @@ const ROOM_MS: u32 = 100;
 impl<S: Sys> Space<S> {
     /// The program has mapped a file, which it does not write to by this mapping.
     pub fn file_mapped(&self, span: Span) {
-        let faults = || self.sys.major_faults();
-        if self.knobs.get(Knob::FileAhead) > 0 && self.files.note(span, Task::Follow { faults: faults() }) {
+        if self.knobs.get(Knob::FileAhead) > 0 && self.files.note(span, self.sys.major_faults()) {
             self.want_worker_now();
         }
     }
@@ -42,14 +42,9 @@ impl<S: Sys> Space<S> {
         self.files.end(span, Ended::Gone);
     }
 
-    /// The program gave advice of its own, by which it needs less than all of it, or none.
+    /// The program gave advice of its own.
     pub fn file_advised(&self, span: Span) {
         self.files.end(span, Ended::Advised);
-    }
-
-    /// The same, by which it needs all of it soon.
-    pub fn file_needed(&self, span: Span) {
-        self.files.end(span, Ended::Needed);
     }
 
     /// A look at the mapping that is due, and a request for it.
@@ -61,27 +56,16 @@ impl<S: Sys> Space<S> {
         let mut progress = Progress::Idle;
         for i in 0..PLACES {
             if let Some(how) = self.files.ended(i) {
-                let advised = match self.files.task(i) {
-                    Task::Bring => Counter::BroughtUnfit,
-                    Task::Follow { .. } => Counter::ReadAheadAdvised,
-                };
-                self.end_file(i, watched[i].take(), (how == Ended::Advised).then_some(advised));
-            } else if let Some((span, task)) = self.files.noted(i) {
+                let why = (how == Ended::Advised).then_some(Counter::ReadAheadAdvised);
+                self.end_file(i, watched[i].take(), why);
+            } else if let Some((span, faults)) = self.files.noted(i) {
                 if watched[i].is_none() {
-                    watched[i] = match task {
-                        Task::Follow { .. } => self.begin_file(span).map(Watched::Followed),
-                        Task::Bring => self.begin_bringing(span).map(Watched::Brought),
-                    };
+                    watched[i] = self.begin_file(span);
                 }
-                let done = match (watched[i].as_mut(), task) {
-                    (Some(Watched::Followed(file)), Task::Follow { faults }) => self.file_step(file, faults),
-                    (Some(Watched::Brought(file)), _) => self.bring_step(file),
-                    (_, Task::Follow { .. }) => Err(Some(Counter::ReadAheadRefused)),
-                    (_, Task::Bring) => Err(Some(Counter::BroughtRefused)),
-                };
-                match done {
-                    Ok(next) => progress = sooner(progress, next),
-                    Err(why) => self.end_file(i, watched[i].take(), why),
+                match watched[i].as_mut().map(|file| self.file_step(file, faults)) {
+                    Some(Ok(next)) => progress = sooner(progress, next),
+                    Some(Err(why)) => self.end_file(i, watched[i].take(), why),
+                    None => self.end_file(i, None, Some(Counter::ReadAheadRefused)),
                 }
             }
         }
@@ -89,7 +73,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// `None`: it is not to be looked after.
-    fn begin_file(&self, span: Span) -> Option<Followed> {
+    fn begin_file(&self, span: Span) -> Option<Watched> {
         let area = self.sys.file_area(span.start)?;
         let (major, minor, _) = area.file;
         let piece = self.sys.read_ahead_bytes((major, minor));
@@ -99,7 +83,7 @@ impl<S: Sys> Space<S> {
             let (file, next_ms) = ((area.file, area.origin), self.now_ms());
             let walks = Walks::new(span);
             let (worth, told_ns) = (Worth::new(), self.sys.now_ns());
-            Followed {
+            Watched {
                 walks,
                 file,
                 worth,
@@ -116,7 +100,7 @@ impl<S: Sys> Space<S> {
 
     /// The place is free again; `why` counts the reason, if it is not the program's own end of it.
     fn end_file(&self, i: usize, file: Option<Watched>, why: Option<Counter>) {
-        if let Some(Watched::Followed(file)) = file {
+        if let Some(file) = file {
             let (used, unused) = file.walks.results();
             self.program().count(Counter::BytesReadAheadUsed, used.saturating_sub(file.used));
             self.program().count(Counter::BytesReadAheadUnused, unused);
@@ -126,7 +110,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// `Err`: it is not to be looked after any more, perhaps with a reason.
-    fn file_step(&self, file: &mut Followed, faults: usize) -> Result<Progress, Option<Counter>> {
+    fn file_step(&self, file: &mut Watched, faults: usize) -> Result<Progress, Option<Counter>> {
         let most = self.knobs.get(Knob::FileAhead) as usize;
         if most == 0 {
             return Err(None);
@@ -143,7 +127,7 @@ impl<S: Sys> Space<S> {
         Ok(Progress::Wait(u64::from(file.next_ms.wrapping_sub(now).clamp(1, LOOK_MOST_MS)) * 1000))
     }
 
-    fn look_at_file(&self, file: &mut Followed, faults: usize, now: u32) -> Result<(), Option<Counter>> {
+    fn look_at_file(&self, file: &mut Watched, faults: usize, now: u32) -> Result<(), Option<Counter>> {
         let walked = file.walks.walked();
         let found = file.walks.look(|span, runs| self.sys.present_runs(span, runs));
         let used = file.walks.results().0.max(file.used);
@@ -176,7 +160,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Asks for one more piece; whether there was one.
-    fn ask_ahead(&self, file: &mut Followed, most: usize) -> Result<bool, Option<Counter>> {
+    fn ask_ahead(&self, file: &mut Watched, most: usize) -> Result<bool, Option<Counter>> {
         let Some(next) = file.walks.next(self.file_room(most), file.piece) else { return Ok(false) };
         if self.file_room(most) == 0 {
             return Err(Some(Counter::ReadAheadPressed));
@@ -192,6 +176,11 @@ impl<S: Sys> Space<S> {
 
     /// What may be asked for, of at most `most` bytes.
     fn file_room(&self, most: usize) -> usize {
-        self.files.room.get(self.now_ms(), ROOM_MS, || self.sys.read_ahead_room()).min(most)
+        let (files, now) = (&self.files, self.now_ms() | 1);
+        if now.wrapping_sub(files.room_ms.load(Relaxed)) > ROOM_MS {
+            files.room.store(self.sys.read_ahead_room(), Relaxed);
+            files.room_ms.store(now, Relaxed);
+        }
+        files.room.load(Relaxed).min(most)
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! The thread has the lowest priority. A step that is preempted shows that the processors are busy. Then memory that
 //! the step has taken out of the lists is missing, and its touches take time from the program. So the thread rests
-//! after such a step, longer each time it happens again. While it rests it only gives back what is due, asks for files,
-//! and moves memory that is zeroed already to where the program needs it.
+//! after such a step, longer each time it happens again. While it rests it only gives back what is due, and moves
+//! memory that is zeroed already to where the program needs it.
 
 pub mod ahead;
-pub mod bring;
 pub mod decay;
 pub mod files;
 pub mod scrub;
@@ -26,13 +25,13 @@ impl<S: Sys> Space<S> {
     pub fn step(&self) -> Progress {
         self.look_for_program();
         self.all_shards().filter(|shard| !shard.later.is_empty()).for_each(|shard| self.take_in(shard));
-        // It may wait for a device, which says nothing about the processors.
-        let files = self.files_step();
         if let Some(left_ms) = self.worker.rest.left(self.now_ms()) {
             let later = Progress::Wait(left_ms as u64 * 1000);
             let moves = if self.moves() { self.ahead_step(Effort::Moves) } else { Progress::Idle };
-            return sooner(sooner(later, files), sooner(moves, self.decay_step()));
+            return sooner(sooner(later, moves), self.decay_step());
         }
+        // It may wait for a device, which says nothing about the processors.
+        let files = self.files_step();
         self.keep_away();
         self.worker.rest.begin_step();
         let (wall, cpu) = (self.sys.now_ns(), self.sys.thread_ns());

@@ -1,10 +1,10 @@
 //! What a program will need next, judged by what it did.
 //!
 //! Owns the streams of a region's faults and their windows (`streams`, `window`), and how much of what was brought
-//! ahead is used (`usage`, `prefault_budget`). Owns how it walks through files (`walks`), whether it pays to read them
-//! ahead (`worth`), and in which order all of one is brought (`sweep`). Owns how far ahead zeroing works (`pace`), and
-//! when huge pages do not pay (`huge_cost`, `run_length`). Guesses only: a wrong one costs time or memory within the
-//! budget, and never changes a byte. Atomic words protect the data, or the lock of the value's owner.
+//! ahead is used (`usage`, `prefault_budget`). Owns how it walks through files (`walks`), and whether it pays to read
+//! them ahead (`worth`). Owns how far ahead zeroing works (`pace`), and when huge pages do not pay (`huge_cost`,
+//! `run_length`). Guesses only: a wrong one costs time or memory within the budget, and never changes a byte. Atomic
+//! words protect the data, or the lock of the value's owner.
 
 pub(crate) mod huge_cost;
 pub(crate) mod pace;
@@ -13,7 +13,6 @@ pub(crate) mod prefault_budget;
 pub(crate) mod run_length;
 pub(crate) mod stream;
 pub mod streams;
-pub(crate) mod sweep;
 pub(crate) mod usage;
 pub(crate) mod walks;
 pub mod window;

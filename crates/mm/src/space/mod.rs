@@ -249,11 +249,6 @@ impl<S: Sys> Space<S> {
         self.budget.idle() > 0 || self.all_shards().any(|shard| !shard.later.is_empty())
     }
 
-    /// Whether there are mappings of files that are read ahead of the program, or brought.
-    pub fn has_files(&self) -> bool {
-        !self.files.is_empty()
-    }
-
     pub(crate) fn now_ms(&self) -> u32 {
         (self.sys.now_ns() / 1_000_000) as u32
     }

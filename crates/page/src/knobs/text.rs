@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{Declared, Kind, paths};
+use super::{Declared, Kind};
 
 /// Why a text is no value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,6 @@ pub enum Bad {
     More(u64),
     /// It is neither on nor off.
     NotSwitch,
-    /// It is no list of patterns of paths.
-    NotPaths(paths::Bad),
     /// It is none of these words.
     NotOneOf(&'static [&'static str]),
 }
@@ -37,7 +35,6 @@ impl fmt::Display for Bad {
             Self::Less(least) => write!(f, "less than {}", Size(*least)),
             Self::More(most) => write!(f, "more than {}", Size(*most)),
             Self::NotSwitch => f.write_str("neither 0 nor 1"),
-            Self::NotPaths(bad) => write!(f, "no list of patterns: {}", bad.text()),
             Self::NotOneOf(words) => {
                 f.write_str("not one of")?;
                 words.iter().try_for_each(|word| write!(f, " {word}"))
@@ -83,7 +80,7 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 impl Declared {
-    /// The value that a text stands for, whatever the range; 0 for a [`Kind::Text`] or [`Kind::Paths`].
+    /// The value that a text stands for, whatever the range; 0 for a [`Kind::Text`].
     pub(super) fn read(&self, text: &[u8]) -> Result<u64, Bad> {
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
         match self.kind {
@@ -97,8 +94,6 @@ impl Declared {
                 place.map(|place| place as u64).ok_or(Bad::NotOneOf(words))
             }
             Kind::Text => Ok(0),
-            Kind::Paths if text.is_empty() => Ok(0),
-            Kind::Paths => paths::check(text).map(|()| 0).map_err(Bad::NotPaths),
         }
     }
 
@@ -139,7 +134,7 @@ impl fmt::Display for Shown {
             Kind::Bytes(..) => Size(self.1).fmt(f),
             Kind::Choice(words) => f.write_str(words.get(self.1 as usize).unwrap_or(&"?")),
             Kind::Switch | Kind::Number(..) => self.1.fmt(f),
-            Kind::Text | Kind::Paths => Ok(()),
+            Kind::Text => Ok(()),
         }
     }
 }
@@ -230,7 +225,7 @@ mod tests {
                 if let Ok(value) = parsed {
                     prop_assert!((least..=most).contains(&value) && nearest == Some(value));
                     let shown = declared.show(value).to_string();
-                    prop_assert!(matches!(declared.kind, Kind::Text | Kind::Paths) || declared.parse(shown.as_bytes()) == Ok(value));
+                    prop_assert!(declared.kind == Kind::Text || declared.parse(shown.as_bytes()) == Ok(value));
                 }
                 let number = naive(&text).map(|n| n.min(u64::MAX.into()) as u64);
                 match declared.kind {

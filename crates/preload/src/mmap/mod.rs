@@ -75,7 +75,7 @@ pub fn map(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
             _ if bytes < SLOT => gone(span),
             _ if flags & libc::MAP_ANONYMOUS == 0 => {
                 leave(span, None);
-                files::mapped(span, args);
+                files::mapped(span, prot, flags);
             }
             None if flags & FIXED == 0 => serve(span),
             None => committed(span),

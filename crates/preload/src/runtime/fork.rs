@@ -50,8 +50,8 @@ unsafe extern "C" fn parent() {
     let Some(engine) = engine::settled() else { return };
     engine.space.fork_parent();
     // Memory that other threads freed meanwhile is to go back to the kernel in time. A program without other threads
-    // has none. Files that it has mapped go on being read for it.
-    if (engine.space.has_idle_memory() || engine.space.has_files())
+    // has none.
+    if engine.space.has_idle_memory()
         && let Some(_inside) = Inside::enter()
     {
         engine.space.want_worker();

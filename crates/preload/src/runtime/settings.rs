@@ -12,7 +12,7 @@ use faultless_base::sys::proc_file::STATUS;
 use faultless_base::sys::raw::{leading_number, read_file, status_in, syscall};
 use faultless_base::sys::warm;
 use faultless_base::{PAGE, SLOT};
-use faultless_page::knobs::{Kind, Knob, Values, paths, skip};
+use faultless_page::knobs::{Kind, Knob, Values, skip};
 use faultless_page::layout::plain;
 
 use crate::kernel::behind::{self, Function};
@@ -37,8 +37,6 @@ struct Environment {
     filters: Option<u64>,
     /// The directory for the page, up to a zero.
     stats_dir: [u8; page_file::PATH],
-    /// Patterns of the files that are brought, up to a zero.
-    files: [u8; paths::MOST + 1],
     /// The name that this program was started by, as much as fits the page, up to a zero.
     name: [u8; 16],
 }
@@ -54,7 +52,6 @@ static ENVIRONMENT: Copied = Copied(UnsafeCell::new(Environment {
     is_off: false,
     filters: None,
     stats_dir: [0; page_file::PATH],
-    files: [0; paths::MOST + 1],
     name: [0; 16],
 }));
 static READ: AtomicBool = AtomicBool::new(false);
@@ -64,7 +61,7 @@ static READ: AtomicBool = AtomicBool::new(false);
 pub fn read_environment(words: &[*const libc::c_char]) {
     // SAFETY: no thread looks at it yet.
     let all = unsafe { &mut *ENVIRONMENT.0.get() };
-    for knob in Knob::ALL.iter().filter(|knob| !matches!(knob.declared().kind, Kind::Text | Kind::Paths)) {
+    for knob in Knob::ALL.iter().filter(|knob| knob.declared().kind != Kind::Text) {
         all.knobs.set(*knob, value(*knob).unwrap_or(UNSET));
     }
     let name = program_name();
@@ -73,7 +70,6 @@ pub fn read_environment(words: &[*const libc::c_char]) {
     put(&mut all.name, name);
     // One that is too long could not be used, and a part of it is another one.
     put(&mut all.stats_dir, var(c"FAULTLESS_STATS").filter(|dir| dir.len() < page_file::PATH).unwrap_or(b""));
-    put(&mut all.files, text(Knob::Files).filter(|list| list.len() <= paths::MOST).unwrap_or(b""));
     if !all.is_off {
         warm::name(var(c"FAULTLESS_WARM").unwrap_or(b""));
     }
@@ -119,11 +115,6 @@ pub fn var(name: &CStr) -> Option<&'static [u8]> {
 /// The directory for the counters page.
 pub fn stats_dir() -> Option<&'static [u8]> {
     environment().map(|all| until_zero(&all.stats_dir)).filter(|dir| !dir.is_empty())
-}
-
-/// Patterns of the files that are brought; empty: none are.
-pub fn files() -> &'static [u8] {
-    environment().map_or(b"", |all| until_zero(&all.files))
 }
 
 fn text(knob: Knob) -> Option<&'static [u8]> {
