@@ -209,9 +209,11 @@ impl Shared {
         self.engine.memory().tells_writes()
     }
 
-    /// Takes a snapshot of a part; its number.
-    pub(super) fn snapshot(&self, offset: usize, bytes: usize) -> io::Result<usize> {
+    /// Takes a snapshot of a part, or of all; its number, where it begins, and its length.
+    pub(super) fn snapshot(&self, part: Option<(usize, usize)>) -> io::Result<(usize, usize, usize)> {
         let _alone = self.alone();
+        // Only now no other call changes the length.
+        let (offset, bytes) = part.unwrap_or((0, self.engine.length()));
         let is_mapped = |comes| self.mapped().iter().any(|part| (part.used, part.comes) == (Use::Write, comes));
         if is_mapped(Comes::Now) {
             let why = "a mapping for writing that holds its pages is in the way: map lazily, or end it before";
@@ -223,7 +225,8 @@ impl Shared {
             }
             check_devices()?;
         }
-        self.engine.snapshot(offset, bytes).map_err(|refused| Error::from(refused).into())
+        let taken = self.engine.snapshot(offset, bytes).map(|id| (id, offset, bytes));
+        taken.map_err(|refused| Error::from(refused).into())
     }
 
     /// Whether a system call may be given memory of a lazy mapping that was not touched yet.

@@ -57,7 +57,7 @@ impl File {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn snapshot(&self) -> io::Result<Snapshot> {
-        take(&self.handle, 0, self.len() as usize, None)
+        take(&self.handle, None, None)
     }
 }
 
@@ -66,12 +66,13 @@ impl Mapping {
     /// needs [`File::allow_snapshots`] before it is mapped. Pages that are not in memory of a private mapping come from
     /// the file as it is when they are read, as in the mapping itself.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
-        take(self.handle(), self.offset(), self.len(), self.under())
+        take(self.handle(), Some((self.offset(), self.len())), self.under())
     }
 }
 
-fn take(handle: &Handle, start: usize, length: usize, under: Under) -> io::Result<Snapshot> {
-    let id = handle.get().here()?.snapshot(start, length)?;
+/// Of a part, or of all that the file has at that moment.
+fn take(handle: &Handle, part: Option<(usize, usize)>, under: Under) -> io::Result<Snapshot> {
+    let (id, start, length) = handle.get().here()?.snapshot(part)?;
     let (handle, bell) = (handle.clone(), Arc::default());
     Ok(Snapshot::new(Taken { handle, id, start, length, bell, _under: under }))
 }

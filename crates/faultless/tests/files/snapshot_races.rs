@@ -225,3 +225,34 @@ fn the_same_of_a_file_of_which_a_group_has_little_in_memory() {
     race(4, Some(3 << 20), false, is_lazy);
     race(5, Some(SLOT), false, false);
 }
+
+/// A writer makes the file longer, and then says so at its beginning. A snapshot has what its beginning speaks of.
+#[test]
+fn the_length_is_of_the_same_moment() {
+    let named = named(&[0; 8]);
+    let file = File::open_writable(named.path()).unwrap();
+    let stop = AtomicUsize::new(0);
+    thread::scope(|s| {
+        s.spawn(|| {
+            for n in 1u64.. {
+                if stop.load(Ordering::Relaxed) != 0 {
+                    break;
+                }
+                file.write_at(&n.to_ne_bytes(), 8 * n).unwrap();
+                file.write_at(&n.to_ne_bytes(), 0).unwrap();
+            }
+        });
+        for _ in 0..500 {
+            let snapshot = file.snapshot().unwrap();
+            let mut first = [0; 8];
+            snapshot.read_at(0, &mut first).unwrap();
+            let n = u64::from_ne_bytes(first) as usize;
+            assert!(snapshot.len() >= 8 * (n + 1), "{n} in {}", snapshot.len());
+            if n > 0 {
+                snapshot.read_at(8 * n, &mut first).unwrap();
+                assert_eq!(u64::from_ne_bytes(first) as usize, n);
+            }
+        }
+        stop.store(1, Ordering::Relaxed);
+    });
+}

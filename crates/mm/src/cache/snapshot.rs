@@ -12,7 +12,7 @@
 //! | calls that take bytes away | by them, of all that goes |
 //!
 //! What protects it: the copies of a slot, and their bits, change and are read with the slot's lock. A snapshot is taken
-//! while no call uses the file. Writes through mappings meanwhile wait in [`Cache::let_write_through`], once their page
+//! while no call uses the file. Writes through mappings meanwhile wait in `let_write_through`, once their page
 //! is protected: that is the moment.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
