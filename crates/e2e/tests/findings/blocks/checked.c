@@ -17,7 +17,7 @@ int main(void)
     puts("freed");
     fflush(stdout);
     volatile char *o = p;
-    o[7] ^= 1; /* Another byte than the one that is checked, whatever that is. */
+    o[7] = ~o[7]; /* All bits: with one changed, 6 of 600 starts did not notice. */
     free(p);
     puts("the overrun was not noticed");
 }
