@@ -176,7 +176,7 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
     while isinstance(base, numpy.ndarray):
         base = base.base
     if isinstance(base, (Block, Mapping)) and array.nbytes > 0:
-        begins = base.address if isinstance(base, Block) else numpy.frombuffer(base, numpy.uint8).__array_interface__["data"][0]
+        begins = base.address if isinstance(base, Block) else _address(base)
         offset = array.__array_interface__["data"][0] - begins
         try:
             return _of(base._snapshot(), offset, array, fortran)
@@ -185,6 +185,12 @@ def snapshot(array: NDArray[Any]) -> Snapshot:
             if isinstance(base, Block):
                 raise
     return _of(_bytes(array, fortran), 0, array, fortran)
+
+
+def _address(buffer: Any) -> int:
+    """Where the bytes of a buffer begin."""
+    address: int = numpy.frombuffer(buffer, numpy.uint8).__array_interface__["data"][0]
+    return address
 
 
 def _header(shape: tuple[int, ...], dtype: numpy.dtype[Any], fortran: bool) -> bytes:

@@ -15,6 +15,7 @@ SNAPSHOTS = [
     "test_whatever_a_killed_process_left_is_in_nobodys_way[10]",
     "test_whatever_a_killed_process_left_is_in_nobodys_way[1024]",
     "test_a_snapshot_holds_what_was_there",
+    "test_a_snapshot_of_a_file_keeps_its_moment",
     "test_views_and_orders",
     "test_files_are_numpys[C]",
     "test_files_are_numpys[F]",

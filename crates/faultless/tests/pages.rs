@@ -232,6 +232,29 @@ fn snapshots() {
 
 #[test]
 #[rustfmt::skip]
+fn snapshots_of_files() {
+    if !can(Delivery::Thread, Region::serves_system_calls) {
+        return;
+    }
+    run(16 << 20, || {
+        use faultless::file::File;
+        use faultless::region::Save;
+
+        let file = File::open_writable("data")?;
+        file.allow_snapshots()?;                               // before the first lazy mapping
+        let mut mapping = file.map_lazy_mut(0, 16 << 20)?;
+        let snapshot = file.snapshot()?;                       // or mapping.snapshot(), of its part
+        unsafe { mapping.as_mut_slice()[7] = 1 };              // copies a page first
+        Save::new().start(&snapshot, "before.bin".as_ref())?;
+        let mut byte = [1];
+        snapshot.read_at(7, &mut byte)?;
+        assert_eq!((byte, unsafe { mapping.as_slice() }[7]), ([0], 1));
+        Ok(())
+    });
+}
+
+#[test]
+#[rustfmt::skip]
 fn files_group() {
     if !can(Delivery::Thread, |_| true) {
         return;
