@@ -232,6 +232,7 @@ fn snapshots() {
 
 #[test]
 #[rustfmt::skip]
+#[allow(clippy::undocumented_unsafe_blocks)]
 fn snapshots_of_files() {
     if !can(Delivery::Thread, Region::serves_system_calls) {
         return;
