@@ -309,9 +309,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             }
             chain.leave(id, at);
         }
-        let copies = Span::new(chain.copies(id, span.start), span.bytes());
-        chain.remove(id);
-        self.memory.release(copies);
+        self.memory.release(chain.remove(id));
     }
 
     /// How many bytes of its own a snapshot has.

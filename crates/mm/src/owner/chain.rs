@@ -238,8 +238,9 @@ impl Chain {
         self.set(id, STATE, LEAVING);
     }
 
-    /// It is gone. It has nothing any more.
-    pub fn remove(&self, id: usize) {
+    /// It is gone. It has nothing any more; the memory of its copies is the caller's.
+    pub fn remove(&self, id: usize) -> Span {
+        let copies = self.memory(id);
         {
             let mut ends = self.ends.lock();
             debug_assert_eq!((self.get(id, STATE), self.held(id)), (LEAVING, 0));
@@ -256,6 +257,12 @@ impl Chain {
             self.count.fetch_sub(1, Ordering::AcqRel);
         }
         self.free(id);
+        copies
+    }
+
+    /// All memory of its copies.
+    fn memory(&self, id: usize) -> Span {
+        Span::new(self.get(id, AT), self.span(id).bytes())
     }
 
     /// Looks at snapshots of this slot until `f` has an answer. `f` counts one as stale that covers the slot and is no
@@ -347,7 +354,7 @@ impl Chain {
         let ends = self.ends.lock();
         let mut id = ends.oldest;
         while id != NONE {
-            f(id, Span::new(self.get(id, AT), self.span(id).bytes()));
+            f(id, self.memory(id));
             id = self.get(id, NEWER);
         }
     }

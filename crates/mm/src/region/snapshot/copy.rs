@@ -1,8 +1,8 @@
 //! Copies for snapshots: before a write, and before memory goes.
 //!
 //! A write copies a few pages around it: a fault costs more than to copy them. A write beside pages that were copied
-//! copies as many again as lie there in a row, so that a walk takes few faults. Once most of a slot is copied, the next
-//! write copies the rest. A write right behind a slot that was copied whole copies the next one whole.
+//! copies as many again as lie there in a row, so that a walk takes few faults. Once a quarter of a slot is copied, the
+//! next write copies the rest. A write right behind a slot that was copied whole copies the next one whole.
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};

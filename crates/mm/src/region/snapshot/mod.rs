@@ -106,9 +106,7 @@ impl<M: Mmu> Region<M> {
             }
             chain.leave(id, slot);
         }
-        let copies = Span::new(chain.copies(id, span.start), span.bytes());
-        chain.remove(id);
-        self.mmu.release(copies);
+        self.mmu.release(chain.remove(id));
     }
 
     /// How many bytes of its own a snapshot has.
