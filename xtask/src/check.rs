@@ -1,6 +1,7 @@
 //! What has to pass before a change is taken.
 
 use std::fmt::Display;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
@@ -23,7 +24,11 @@ pub fn test() -> Result<()> {
         ("site", &site::run),
         ("dependencies", &deny::run),
     ];
-    let ends = steps.map(|(name, step)| (name, step()));
+    let ends = steps.map(|(name, step)| {
+        let start = Instant::now();
+        let end = step();
+        (format!("{name} ({} s)", start.elapsed().as_secs()), end)
+    });
     for (name, end) in &ends {
         if let Some(failed) = end.as_ref().err().and_then(|error| error.downcast_ref::<Failed>()) {
             eprintln!("\n{name}:\n{}", failed.said);

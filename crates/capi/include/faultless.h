@@ -93,7 +93,8 @@ enum faultless_error {
     FAULTLESS_E_TOO_MANY_SNAPSHOTS = 30, /* 1024 of a region at a time */
     FAULTLESS_E_TARGET = 31,    /* a device node, a FIFO or a socket has the name of the file to save to */
     FAULTLESS_E_CANCELLED = 32, /* the background work was cancelled before it was done */
-    FAULTLESS_E_NO_SWAP = 33    /* swap_budget takes FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events */
+    FAULTLESS_E_NO_SWAP = 33,   /* swap_budget takes FAULTLESS_THREAD, faults of the kernel's own, neither `read` nor events */
+    FAULTLESS_E_INCOMPLETE = 34 /* the snapshot lost bytes, because no memory was left to keep them */
 };
 
 /* Fills all of a buffer with what the backing has at an offset, zeroes behind its end; returns 0, or an errno. At EINTR it is called
@@ -174,7 +175,7 @@ int faultless_snapshot_take(const faultless_region *region, size_t offset, size_
 size_t faultless_snapshot_length(const faultless_snapshot *snapshot);
 /* How many bytes of copies it has: of what was written to since. */
 size_t faultless_snapshot_held(const faultless_snapshot *snapshot);
-/* Reads `length` bytes from `offset` on. Errors: _OUTSIDE, _ENDED. */
+/* Reads `length` bytes from `offset` on. Errors: _OUTSIDE, _ENDED; _INCOMPLETE where no memory was left for a copy of some page. */
 int faultless_snapshot_read(const faultless_snapshot *snapshot, size_t offset, void *buffer, size_t length);
 /* Writes it to a file in the background, `rate` bytes a second at most (0: as fast as it goes). The file gets its name when all of it
  * is there and durable. It goes on when the snapshot is freed. The background is the caller's. Errors at once: those of opening the file

@@ -33,6 +33,7 @@ const TOO_MANY_SNAPSHOTS: c_int = 30;
 const TARGET: c_int = 31;
 const CANCELLED: c_int = 32;
 const NO_SWAP: c_int = 33;
+const INCOMPLETE: c_int = 34;
 
 /// Each error that has no number of its own, in the order of `enum faultless_error`.
 const ERRORS: [Error; 16] = [
@@ -74,6 +75,7 @@ pub fn number(error: Error) -> c_int {
         Error::NoSwap(_) => (NO_SWAP, 0),
         Error::NoFile => (TARGET, 0),
         Error::Cancelled => (CANCELLED, 0),
+        Error::Incomplete => (INCOMPLETE, 0),
         error => (ERRORS.iter().position(|e| *e == error).map_or(OTHER, |at| at as c_int + 1), 0),
     };
     LAST.set((number, errno));
@@ -146,6 +148,7 @@ fn text(error: c_int, errno: c_int) -> String {
         TOO_MANY_SNAPSHOTS => Error::TooManySnapshots.to_string(),
         TARGET => Error::NoFile.to_string(),
         CANCELLED => Error::Cancelled.to_string(),
+        INCOMPLETE => Error::Incomplete.to_string(),
         NO_SWAP => "a region with a swap_budget needs FAULTLESS_THREAD, faults of the kernel's own, and neither `read` nor events; it can neither be moved nor have snapshots".into(),
         PART => "the part is not inside the file".into(),
         NO_FILE => "only regular files have a cache".into(),

@@ -94,6 +94,7 @@ struct State {
     zeroed_fills: usize,
     zeroed_frames: usize,
     no_huge: bool,
+    no_copies: usize,
     /// Pages of the memory aside that are there.
     aside: BTreeSet<usize>,
     /// What the store has, by the number of a page in the region.
@@ -160,6 +161,11 @@ impl FakeMmu {
     /// The next operations fail with these error numbers, one each; 0: that one works.
     pub fn fail(&self, errors: &[Errno]) {
         self.state.lock().unwrap().failures.extend(errors);
+    }
+
+    /// There is no memory for the next copies of pages.
+    pub fn refuse_copies(&self, copies: usize) {
+        self.state.lock().unwrap().no_copies = copies;
     }
 
     /// The backing ends here from now on; zeroes are behind.

@@ -50,6 +50,8 @@ pub enum Error {
     NoSwap(&'static str),
     /// There are too many snapshots of the region at a time.
     TooManySnapshots,
+    /// A snapshot lacks bytes, because there was no memory for a copy.
+    Incomplete,
     /// A device node, a FIFO or a socket has the name of the file to save to.
     NoFile,
     /// Events need thread delivery, and what the kernel asks for: the error number.
@@ -79,6 +81,7 @@ impl From<Refused> for Error {
             Refused::Rights => Self::Rights,
             Refused::NoMemory => Self::NoAddressSpace,
             Refused::Swapped => Self::NoSwap(NOT_WITH_SWAP),
+            Refused::Incomplete => Self::Incomplete,
             Refused::TooManySnapshots => Self::TooManySnapshots,
             Refused::Kernel(error) => Self::Kernel(error.number()),
         }
@@ -119,6 +122,7 @@ impl fmt::Display for Error {
             }
             Self::Choice(what) | Self::NoSnapshots(what) | Self::NoSwap(what) => what,
             Self::TooManySnapshots => "too many snapshots of a region at a time: drop some",
+            Self::Incomplete => "the snapshot lost bytes, because no memory was left to keep them: drop it, and take another",
             Self::NoFile => "a device, a FIFO or a socket has this name, and a save would replace it: give another name",
             Self::TooManyRegions => "too many regions with signal delivery: drop some, or use thread delivery",
             Self::SigbusBlocked => {
@@ -164,7 +168,7 @@ impl std::error::Error for Error {}
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match error {
-            Error::NoAddressSpace | Error::TooManyAreas => io::ErrorKind::OutOfMemory,
+            Error::NoAddressSpace | Error::TooManyAreas | Error::Incomplete => io::ErrorKind::OutOfMemory,
             Error::NoUserfaultfd(error @ (libc::EMFILE | libc::ENFILE)) => {
                 io::Error::from_raw_os_error(error).kind()
             }

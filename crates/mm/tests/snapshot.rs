@@ -43,14 +43,15 @@ fn access(region: &Region<FakeMmu>, page: usize, write: Option<u8>) -> Option<u8
     access::access(region, page, write).ok().map(|(byte, _)| byte)
 }
 
-fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<u8> {
+fn try_to_read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Result<Vec<u8>, Refused> {
     let mut bytes = vec![0xEE; pages * PAGE];
-    region.read_snapshot(id, span(first, 1).start, &mut bytes).unwrap();
-    bytes
-        .chunks(PAGE)
-        .inspect(|page| assert!(page.iter().all(|byte| *byte == page[0])))
-        .map(|page| page[0])
-        .collect()
+    region.read_snapshot(id, span(first, 1).start, &mut bytes)?;
+    let pages = bytes.chunks(PAGE).inspect(|page| assert!(page.iter().all(|byte| *byte == page[0])));
+    Ok(pages.map(|page| page[0]).collect())
+}
+
+fn read(region: &Region<FakeMmu>, id: usize, first: usize, pages: usize) -> Vec<u8> {
+    try_to_read(region, id, first, pages).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ enum Op {
     Take(usize, usize),
     Drop(usize),
     Look(usize, usize, usize),
+    /// There is no memory for the next copies.
+    Short(usize),
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -79,6 +82,7 @@ fn ops() -> impl Strategy<Value = Op> {
         4 => (0..SLOTS, 1..=SLOTS).prop_map(|(a, n)| Op::Take(a, n)),
         3 => (0..100usize).prop_map(Op::Drop),
         8 => ((0..100usize), part).prop_map(|(i, (a, n))| Op::Look(i, a, n)),
+        1 => (0..8usize).prop_map(Op::Short),
     ]
 }
 
@@ -93,6 +97,7 @@ struct World {
     region: Region<FakeMmu>,
     oracle: Oracle,
     taken: Vec<Taken>,
+    was_short: bool,
 }
 
 impl World {
@@ -127,6 +132,10 @@ impl World {
                     self.look(i % self.taken.len(), at, n);
                 }
             }
+            Op::Short(copies) => {
+                self.region.refuse_copies(copies);
+                self.was_short |= copies > 0;
+            }
         }
     }
 
@@ -134,7 +143,10 @@ impl World {
         let Taken { id, first, bytes } = &self.taken[i];
         let at = at % bytes.len();
         let n = n.min(bytes.len() - at);
-        assert_eq!(read(&self.region, *id, first + at, n), bytes[at..at + n], "snapshot {id}, from page {at}");
+        match try_to_read(&self.region, *id, first + at, n) {
+            Ok(read) => assert_eq!(read, bytes[at..at + n], "snapshot {id}, from page {at}"),
+            Err(refused) => assert_eq!((refused, self.was_short), (Refused::Incomplete, true)),
+        }
     }
 }
 
@@ -149,7 +161,7 @@ proptest! {
         // So little patience that areas would be left to the kernel in many cases.
         let region = region.with_patience(5).with_frames(owner::owner(&frames, 8, Box::leak(Box::default())), 0);
         let region = if old { region.with_old_bytes() } else { region };
-        let mut world = World { region, oracle: Oracle::new(PAGES, ANONYMOUS), taken: Vec::new() };
+        let mut world = World { region, oracle: Oracle::new(PAGES, ANONYMOUS), taken: Vec::new(), was_short: false };
         if !old {
             world.step(Op::One(Change::Map(0, PAGES, None)));
         }
@@ -254,6 +266,47 @@ fn a_copy_goes_to_the_newest_and_is_handed_on() {
     region.drop_snapshot(third);
     assert_eq!(access(&region, 0, Some(3)), Some(2));
     assert_eq!(access(&region, SLOT_PAGES, Some(3)), Some(0));
+}
+
+/// The write goes on. The snapshot that lacks the copy cannot be read any more, nor can the older ones of this memory;
+/// all others are as they were.
+#[test]
+fn a_snapshot_that_lacks_a_copy_is_not_read() {
+    let region = region();
+    for page in [1, SLOT_PAGES + 1] {
+        assert_eq!(access(&region, page, Some(1)), Some(0));
+    }
+    let [older, newest, elsewhere] =
+        [slots(0, 2), slots(0, 1), slots(1, 1)].map(|part| region.snapshot(part).unwrap());
+    region.refuse_copies(usize::MAX);
+    assert_eq!(access(&region, 1, Some(2)), Some(1));
+    for id in [older, newest] {
+        assert_eq!(try_to_read(&region, id, 0, 1), Err(Refused::Incomplete));
+    }
+    region.refuse_copies(0);
+    let later = region.snapshot(slots(0, 2)).unwrap();
+    assert_eq!(access(&region, 1, Some(3)), Some(2));
+    assert_eq!(access(&region, SLOT_PAGES + 1, Some(3)), Some(1));
+    assert_eq!(read(&region, later, 1, 1), [2]);
+    assert_eq!(read(&region, elsewhere, SLOT_PAGES + 1, 1), [1]);
+    // The copies that go to the older one from here on have room, and do not make it whole.
+    [newest, later].into_iter().for_each(|id| region.drop_snapshot(id));
+    assert_eq!(try_to_read(&region, older, SLOT_PAGES, 1), Err(Refused::Incomplete));
+    [older, elsewhere].into_iter().for_each(|id| region.drop_snapshot(id));
+    // The number is used again.
+    let again = region.snapshot(slots(0, 2)).unwrap();
+    assert_eq!(read(&region, again, 1, 1), [3]);
+}
+
+#[test]
+fn copies_that_find_no_memory_when_a_snapshot_goes_are_missed() {
+    let region = region();
+    assert_eq!(access(&region, 1, Some(1)), Some(0));
+    let [older, newer] = [0, 1].map(|_| region.snapshot(slots(0, 1)).unwrap());
+    assert_eq!(access(&region, 1, Some(2)), Some(1));
+    region.refuse_copies(usize::MAX);
+    region.drop_snapshot(newer);
+    assert_eq!(try_to_read(&region, older, 1, 1), Err(Refused::Incomplete));
 }
 
 #[test]

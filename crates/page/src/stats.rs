@@ -301,6 +301,8 @@ counters! {
     SnapshotCopiesPart, "snapshot_copies_part", Calls;
     /// The same of 2 MiB at once.
     SnapshotCopiesSlot, "snapshot_copies_slot", Calls;
+    /// Snapshots that can no longer be read, because there was no memory for a copy.
+    SnapshotIncomplete, "snapshot_incomplete", Calls;
     /// Questions which snapshot has a page, or needs one.
     OwnerComputed, "owner_computed", Calls;
     /// Snapshots that were looked at for that.

@@ -268,6 +268,10 @@ impl Mmu for FakeMmu {
 
     fn copy_pages(&self, from: Span, to: usize) -> bool {
         let mut state = self.begin().expect("a copy that fails");
+        if state.no_copies > 0 {
+            state.no_copies -= 1;
+            return false;
+        }
         for (i, page) in pages(from).enumerate() {
             let byte = state.read(page, "copied").expect("a page that is not there is copied");
             state.write_reserved(to / PAGE + i, byte);

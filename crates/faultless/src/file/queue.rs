@@ -11,7 +11,7 @@ use faultless_mm::cache::backing::{Reads, Request};
 use io_uring::{IoUring, opcode, types};
 
 /// Reads under way at most.
-const DEPTH: usize = 32;
+const DEPTH: usize = 128;
 
 /// Reads by one ring.
 pub(super) struct Queue {

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
 use faultless_base::Errno;
 use faultless_base::sys::file_memory::FileMemory;
@@ -117,6 +117,17 @@ impl Shared {
     pub(super) fn using(&self) -> Using<RwLockReadGuard<'_, ()>> {
         let masked = self.masked();
         Using { _guard: self.users.read().unwrap_or_else(PoisonError::into_inner), _masked: masked }
+    }
+
+    /// The same where no other thread holds the file alone, or waits for that.
+    pub(super) fn try_using(&self) -> Option<Using<RwLockReadGuard<'_, ()>>> {
+        let masked = self.masked();
+        let guard = match self.users.try_read() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Using { _guard: guard, _masked: masked })
     }
 
     fn alone(&self) -> Using<RwLockWriteGuard<'_, ()>> {

@@ -1,7 +1,7 @@
 //! Many pages come at a time: their reads are under way together.
 //!
-//! A thread has the locks of all slots that it has reads under way for. So it waits for none: a slot that another
-//! thread changes is left to that. Nor does it wait for room while it has any. Afterwards each page that is still
+//! A thread has the locks of all slots that it has reads under way for. So it waits for none: a part whose slot another
+//! thread changes is put off until more of its own reads have ended. Nor does it wait for room while it has any. Afterwards each page that is still
 //! missing is brought alone.
 
 use core::iter::Peekable;
@@ -20,7 +20,9 @@ use crate::cache::share::Share;
 use crate::cache::staging::PLACE_PAGES;
 
 /// Reads that are under way at most.
-const DEPTH: usize = 32;
+const DEPTH: usize = 128;
+/// Parts that are put off at a time, because another thread changes their slot.
+const PUT_OFF: usize = 128;
 /// The bytes of all of them, at most, before one more begins.
 const MOST_BYTES: usize = 16 << 20;
 
@@ -57,6 +59,7 @@ struct Bringing<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, 
     parts: Peekable<I>,
     /// What is left of a part whose first pages are under way.
     rest: Option<(usize, Part)>,
+    put_off: [Option<(usize, Part)>; PUT_OFF],
     changing: [Option<Changing<'a>>; DEPTH],
     flights: [Option<Flight>; DEPTH],
     bytes: usize,
@@ -159,25 +162,42 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
     }
 
     /// The next part, unless there is no more room for it.
-    fn next_part(&mut self) -> Option<(usize, Part)> {
+    fn next_part(&mut self, tried: &mut usize) -> Option<(usize, Part)> {
         if self.came >= self.most {
             return None;
         }
-        self.rest.take().or_else(|| {
-            let (slot, bytes, part) = self.parts.next()?;
+        if let Some(rest) = self.rest.take() {
+            return Some(rest);
+        }
+        if let Some((slot, bytes, part)) = self.parts.next() {
             self.taken += bytes.bytes();
-            Some((slot, part))
-        })
+            return Some((slot, part));
+        }
+        // Each of them once: this is asked again after more reads have ended.
+        let at = self.put_off.get(*tried..)?.iter().position(Option::is_some)? + *tried;
+        *tried = at + 1;
+        self.put_off[at].take()
+    }
+
+    /// Has a part come later. Where no read is under way it is left to who brings it alone, and may wait.
+    fn put_off(&mut self, slot: usize, part: Part) {
+        if !self.is_idle()
+            && let Some(free) = self.put_off.iter_mut().find(|part| part.is_none())
+        {
+            *free = Some((slot, part));
+        }
     }
 
     fn is_over(&mut self) -> bool {
-        self.came >= self.most || self.rest.is_none() && self.parts.peek().is_none()
+        let is_left =
+            self.rest.is_some() || self.parts.peek().is_some() || self.put_off.iter().any(Option::is_some);
+        self.came >= self.most || !is_left
     }
 
     /// The next part of which a page is missing.
-    fn missing(&mut self) -> Option<(usize, Part)> {
+    fn missing(&mut self, tried: &mut usize) -> Option<(usize, Part)> {
         loop {
-            let (slot, part) = self.next_part()?;
+            let (slot, part) = self.next_part(tried)?;
             let is_there = self.cache.index.has(Entry::Present, slot, part);
             if !is_there && !self.is_coming(slot, part) {
                 return Some((slot, part));
@@ -192,8 +212,9 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
             return None;
         }
         let tag = self.flights.iter().position(Option::is_none)?;
+        let mut tried = 0;
         loop {
-            let (slot, part) = self.missing()?;
+            let (slot, part) = self.missing(&mut tried)?;
             if !self.has_room(slot, part) {
                 self.rest = Some((slot, part));
                 return None;
@@ -205,6 +226,7 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
                 if self.rest.is_some() {
                     return None;
                 }
+                self.put_off(slot, part);
                 continue;
             };
             let changing = self.changing[at].as_mut()?;
@@ -270,6 +292,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             cache: self,
             parts: parts.peekable(),
             rest: None,
+            put_off: [const { None }; PUT_OFF],
             changing: [const { None }; DEPTH],
             flights: [const { None }; DEPTH],
             bytes: 0,
@@ -294,15 +317,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     pub fn prefetch(&self, ranges: impl Iterator<Item = (usize, usize)> + Clone) -> Result<usize, Errno> {
         let parts = || ranges.clone().flat_map(|(offset, bytes)| self.parts(offset, bytes));
         let taken = self.bring_many(&mut parts(), self.capacity() / PAGE);
-        let (mut seen, mut result) = (0, Ok(taken));
-        for (slot, bytes, part) in parts() {
-            if seen == taken {
-                break;
-            }
-            seen += bytes.bytes();
-            if !self.index.has(Entry::Present, slot, part) {
-                result = self.bring(slot, part).map(drop).and(result);
-            }
+        let missing = || {
+            let seen = parts().scan(0, |seen, part| {
+                let is_taken = *seen < taken;
+                *seen += part.1.bytes();
+                is_taken.then_some(part)
+            });
+            seen.filter(|(slot, _, part)| !self.index.has(Entry::Present, *slot, *part))
+        };
+        let mut result = Ok(taken);
+        for (slot, _, part) in missing() {
+            result = self.bring(slot, part).map(drop).and(result);
         }
         result
     }

@@ -13,12 +13,13 @@ use crate::cache::recent::Recent;
 pub(super) const PLACE_PAGES: usize = 16;
 const PLACE: usize = PLACE_PAGES * PAGE;
 /// Places: twice as many as one call has reads under way.
-const PLACES: usize = 64;
+const PLACES: usize = 256;
+const BITS: usize = usize::BITS as usize;
 
 pub(super) struct Staging {
     span: Span,
     /// A bit for each place.
-    taken: AtomicUsize,
+    taken: [AtomicUsize; PLACES / BITS],
     recent: Recent,
 }
 
@@ -29,7 +30,7 @@ impl Staging {
         let bytes = (PLACES * PLACE).next_multiple_of(SLOT);
         let span = memory.reserve(bytes)?;
         if memory.open(span) && memory.watch_aside(span) {
-            return Some(Self { span, taken: AtomicUsize::new(0), recent });
+            return Some(Self { span, taken: Default::default(), recent });
         }
         memory.release(span);
         None
@@ -46,20 +47,23 @@ impl Staging {
 
     /// The address of a place; `None` while all are taken.
     pub(super) fn take(&self) -> Option<usize> {
-        loop {
-            let taken = self.taken.load(Relaxed);
-            let free = (!taken).trailing_zeros();
-            if free == usize::BITS {
-                return None;
+        let mut first = 0;
+        for word in &self.taken {
+            while let free = word.load(Relaxed).trailing_ones() as usize
+                && free < BITS
+            {
+                // Acquire: pairs with its return.
+                if word.fetch_or(1 << free, Acquire) >> free & 1 == 0 {
+                    return Some(self.span.start + (first + free) * PLACE);
+                }
             }
-            // Acquire: pairs with its return.
-            if self.taken.fetch_or(1 << free, Acquire) >> free & 1 == 0 {
-                return Some(self.span.start + free as usize * PLACE);
-            }
+            first += BITS;
         }
+        None
     }
 
     pub(super) fn give(&self, at: usize) {
-        self.taken.fetch_and(!(1 << ((at - self.span.start) / PLACE)), Release);
+        let place = (at - self.span.start) / PLACE;
+        self.taken[place / BITS].fetch_and(!(1 << (place % BITS)), Release);
     }
 }

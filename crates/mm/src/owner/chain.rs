@@ -13,6 +13,7 @@
 //! | `NEWER`, `OLDER` | its neighbours; of a free number, `NEWER` is the next free one |
 //! | `HELD` | how many pages it has |
 //! | `AGE` | higher ones are newer |
+//! | `INCOMPLETE` | 1: it lacks bytes, because there was no memory for a copy |
 //!
 //! Owners are found from a tree of all spans ([`Spans`]): few snapshots cover a slot where blocks or arrays have
 //! snapshots of their own. Where more than `FEW` cover it, the list by age is walked. Either way the bits are looked
@@ -45,7 +46,8 @@ const NEWER: usize = 4;
 const OLDER: usize = 5;
 const HELD: usize = 6;
 const AGE: usize = 7;
-const FIELDS: usize = 8;
+const INCOMPLETE: usize = 8;
+const FIELDS: usize = 9;
 
 /// Up to this number, snapshots of a slot are put in order one by one.
 const FEW: usize = 16;
@@ -219,9 +221,9 @@ impl Chain {
         let mut ends = self.ends.lock();
         ends.ages += 1;
         ends.spans.insert(id, span);
-        let fields =
-            [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0), (AGE, ends.ages)];
-        fields.into_iter().for_each(|(field, value)| self.set(id, field, value));
+        let fields = [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0)];
+        let fields = fields.into_iter().chain([(AGE, ends.ages), (INCOMPLETE, 0)]);
+        fields.for_each(|(field, value)| self.set(id, field, value));
         self.set(id, NEWER, NONE);
         self.set(id, OLDER, ends.newest);
         match ends.newest {
@@ -347,6 +349,25 @@ impl Chain {
             *stale += u64::from(!is_living);
             is_living.then(|| (older, self.own(id, slot) - others))
         })
+    }
+
+    /// It lacks bytes of a slot from now on, and so do the older ones, which might have read them from it; how many that
+    /// is. The caller has the entry of the slot, and takes the pages afterwards.
+    pub fn spoil(&self, id: usize, slot: usize) -> usize {
+        let (age, mut count) = (self.get(id, AGE), 0);
+        self.find(From::Newest, slot, &mut Walks::default(), |other, _| {
+            if self.get(other, AGE) <= age && !self.is_incomplete(other) {
+                self.set(other, INCOMPLETE, 1);
+                count += 1;
+            }
+            None::<()>
+        });
+        count
+    }
+
+    /// Whether it lacks bytes. Who has seen that it has a page sees this of the page, too.
+    pub fn is_incomplete(&self, id: usize) -> bool {
+        self.get(id, INCOMPLETE) == 1
     }
 
     /// All that there are, and their spans.

@@ -68,6 +68,8 @@ pub enum Refused {
     Swapped,
     /// There is no memory for it.
     NoMemory,
+    /// The snapshot lacks bytes: there was no memory for a copy.
+    Incomplete,
     /// There are too many snapshots.
     TooManySnapshots,
     /// The kernel refused, for this reason.

@@ -95,22 +95,32 @@ impl<M: Mmu> Region<M> {
         for run in wanted.runs() {
             let run = Span::new(slot + run.start * PAGE, run.len() * PAGE);
             self.each_there(run, |there| {
-                let mut copy = |part: Span| {
-                    let copied = self.mmu.copy_pages(part, need.at + (part.start - slot));
-                    if copied {
-                        chain.take(need.id, slot, PageSet::of_span(part));
-                        self.count(Counter::SnapshotCopied, part.bytes(), slot / SLOT);
-                        bytes += part.bytes();
-                    }
-                    copied
-                };
-                // What the program itself has closed the snapshot does not get: to read it is an error.
-                if !copy(there) {
-                    (there.start..there.end).step_by(PAGE).for_each(|page| _ = copy(Span::new(page, PAGE)));
-                }
+                bytes += self.keep(chain, need.id, slot, there, need.at + (there.start - slot));
             });
         }
+        self.count(Counter::SnapshotCopied, bytes, slot / SLOT);
         bytes
+    }
+
+    /// Copies pages that are there to a snapshot's memory; how many bytes the snapshot has then. The caller has the
+    /// entry, or all of the slot.
+    pub(super) fn keep(&self, chain: &Chain, id: usize, slot: usize, pages: Span, to: usize) -> usize {
+        if !self.mmu.copy_pages(pages, to) {
+            if pages.bytes() > PAGE {
+                let pages = (pages.start..pages.end).step_by(PAGE).zip((to..).step_by(PAGE));
+                return pages.map(|(page, to)| self.keep(chain, id, slot, Span::new(page, PAGE), to)).sum();
+            }
+            // What the program itself has closed the snapshot does not get: to read it is an error.
+            if !self.mmu.read_bytes(pages.start, &mut [0]) {
+                return 0;
+            }
+            if !self.mmu.copy_pages(pages, to) {
+                // There is no memory. The program goes on, and who reads the snapshot gets an error.
+                self.count(Counter::SnapshotIncomplete, chain.spoil(id, slot), slot / SLOT);
+            }
+        }
+        chain.take(id, slot, PageSet::of_span(pages));
+        pages.bytes()
     }
 
     /// Copies what snapshots need of a span that is about to go, or to be closed. No thread installs anything there.

@@ -98,8 +98,8 @@ impl<M: Mmu> Region<M> {
                 for run in needed.runs() {
                     let run = Span::new(from + run.start * PAGE, run.len() * PAGE);
                     self.each_there(run, |there| {
-                        let _ = self.mmu.copy_pages(there, to + (there.start - from));
-                        self.count(Counter::SnapshotPassed, there.bytes(), 0);
+                        let passed = self.keep(chain, heir, slot, there, to + (there.start - from));
+                        self.count(Counter::SnapshotPassed, passed, 0);
                     });
                 }
                 chain.take(heir, slot, needed);
@@ -130,7 +130,8 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Reads what a snapshot has at an address of the region, inside its span. The buffer is no memory of the region. An
-    /// error where the program itself has closed a part of the region that the snapshot needs.
+    /// error where the program itself has closed a part of the region that the snapshot needs, and anywhere in a
+    /// snapshot that lacks a copy for want of memory.
     pub fn read_snapshot(&self, id: usize, at: usize, buffer: &mut [u8]) -> Result<(), Refused> {
         let Some(chain) = self.snapshots.get() else { return Ok(()) };
         let (mut at, mut rest) = (at, buffer);
@@ -143,7 +144,10 @@ impl<M: Mmu> Region<M> {
             }
             (at, rest) = (at + bytes, behind);
         }
-        Ok(())
+        match chain.is_incomplete(id) {
+            true => Err(Refused::Incomplete),
+            false => Ok(()),
+        }
     }
 
     /// The same inside one slot, from a place in it on; whether all could be read.
