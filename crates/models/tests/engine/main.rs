@@ -25,7 +25,7 @@ const BUDGETS: [usize; 4] = [0, 1, 4, PLENTY];
 const PLENTY: usize = 1000;
 
 fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
-    check_runs(model, 3000);
+    check_runs(model, 2000);
 }
 
 /// Runs in a world of this budget's, where all is as it has to be in the end.
