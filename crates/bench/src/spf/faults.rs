@@ -10,6 +10,8 @@ use faultless_measure::paired::{Ratio, Spread, median};
 
 /// The kernel and both paths, a page a fault.
 const PATHS: [Way; 3] = [Way::Kernel, Way::Classic, Way::Speculative];
+/// What an address space with one lock is compared with, too.
+const WITH_ONE_LOCK: [Way; 5] = [Way::Kernel, Way::Classic, Way::Speculative, Way::OneLock, Way::Backed];
 /// Rounds by default: as many as tell more than noise.
 const ROUNDS: usize = 7;
 
@@ -100,16 +102,20 @@ pub fn beside(runs: &mut Runs, aims: &mut Aims) {
     for (other, does) in others {
         let aimed = other == "maps";
         for by in if aimed { &BOTH } else { deliveries(runs) } {
-            let cases = runs.cases(&PATHS);
+            let cases = runs.cases(if aimed { &WITH_ONE_LOCK } else { &PATHS });
             let words = format!("--work touch --beside {other} --by {by}");
             let rounds = runs.rounds(other, &cases, ROUNDS, &words);
             let what = format!("the same, by {by}, while one more thread {does} without a pause");
             print("Beside changes", &what, "faults a second", &rounds);
             for threads in [1, 2].into_iter().filter(|_| aimed) {
                 let case = (Way::Speculative, threads);
-                let title = format!("{}, by {by}, beside one that maps and unmaps", name(case));
-                let ratio = speed(&rounds, case, (Way::Classic, threads));
-                aims.at_least(&format!("{title}: beside classic"), 1.5, ratio);
+                let title = |case| format!("{}, by {by}, beside one that maps and unmaps", name(case));
+                let slower = speed(&rounds, case, (Way::Classic, threads)).map(Ratio::inverse);
+                aims.at_most(&format!("{}: beside classic", title(case)), 1.02, slower);
+                let backed = (Way::Backed, threads);
+                let ratio = speed(&rounds, backed, (Way::OneLock, threads));
+                aims.at_least(&format!("{}: beside one lock", title(backed)), 1.5, ratio);
+                let title = title(case);
                 let aimed = "aborts, aimed at 10 at most";
                 match rounds.of(&case).and_then(|all| aborted(&ends(all))) {
                     Ok(given_up) => {
