@@ -18,7 +18,8 @@ use crate::shell::{cargo, output, root};
 const CRATES: &str = "--package faultless-base --package faultless";
 /// Tests that have more to do, and come to the end of their time there.
 const TOO_LONG: [&str; 3] = ["many", "soak", "swap"];
-/// Seconds for one program, and for all of them together.
+/// Seconds for one test, for one program, and for all of them together.
+const LIMIT_OF_TEST: u32 = 240;
 const LIMIT: u32 = 300;
 const LIMIT_OF_ALL: u32 = 2400;
 /// What the guest says of each that failed, and at its end.
@@ -81,7 +82,7 @@ pub fn run(args: &[String]) -> Result<()> {
         false => only.iter().any(|name| name == tests.target()),
     };
     let image = Image::new("tests")?;
-    let mut commands = "export PROPTEST_CASES=8\n".to_owned();
+    let mut commands = format!("export PROPTEST_CASES=8 FAULTLESS_TEST_LIMIT={LIMIT_OF_TEST}\n");
     for tests in all.iter().filter(|tests| is_meant(tests)) {
         image.add(&tests.file, &tests.name)?;
         commands += &tests.commands();
@@ -138,7 +139,9 @@ impl Totals {
     /// Of what one line says: `test result: ok. 10 passed; 0 failed; 1 ignored; …`, or that a test was skipped.
     fn of_line(line: &str) -> Self {
         let skipped = line.contains("skipped: ") as usize;
-        let Some((_, counts)) = line.split_once("test result: ") else { return Self { skipped, ..Self::default() } };
+        let Some((_, counts)) = line.split_once("test result: ") else {
+            return Self { skipped, ..Self::default() };
+        };
         let count = |what: &str| {
             let mut words = counts.split_whitespace().peekable();
             while let Some(word) = words.next() {

@@ -180,17 +180,19 @@ fn large_file(dir: &Path, size: u64) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// An application that comes up while another of its threads maps, writes and unmaps. What the kernel does for one of
-/// them may wait for the other.
+/// An application that comes up while another of its threads maps, writes and unmaps 1 GiB in all. What the kernel does
+/// for one of them may wait for the other.
 fn start_beside(id: &'static str, how: &'static str, bytes: u64) -> Row {
-    let what = format!("while a thread maps, writes and unmaps {} MiB (by {how})", bytes >> 20);
-    Row::new(id, Section::Programs, format!("an application's start (Python with scikit-learn) {what}"))
+    let rounds = (1 << 30) / bytes;
+    let what = format!("a thread maps, writes and unmaps {} MiB {rounds} times (by {how})", bytes >> 20);
+    Row::new(id, Section::Programs, format!("an application's start, Python with scikit-learn, while {what}"))
         .rounds(20, 40.0)
         .program(move |c| {
-            let args = [how.to_owned(), c.size(bytes).to_string()];
+            let args = [how.to_owned(), bytes.to_string(), c.count(rounds).to_string()];
             python(c, "sklearn", include_str!("scripts/start.py"), &args)
         })
         .line(Metric::Wall, &[(Bound::Share(1.01), Against::BestKernel)])
+        .line(Metric::System, &[(Bound::Share(0.6), Against::PLAIN)])
 }
 
 /// Many programs that live shortly.

@@ -1,5 +1,5 @@
 """What an application does before it does anything: it brings its libraries up. If told how, another of its threads is
-at work meanwhile: it maps, writes and unmaps memory again and again, by mmap itself or for arrays."""
+at work meanwhile: so many times it maps, writes and unmaps memory, by mmap itself or for an array."""
 import mmap
 import sys
 import threading
@@ -18,19 +18,18 @@ def by_array(size):
     numpy.ones(size, dtype="u1")
 
 
-def work(once, size):
-    """At least once, until the application is up."""
-    once(size)
-    begun.set()
-    while not up.is_set():
+def work(once, size, rounds):
+    """The same work each time, however long the application takes to be up."""
+    for _ in range(rounds):
         once(size)
+        begun.set()
 
 
-begun, up = threading.Event(), threading.Event()
+begun = threading.Event()
 worker = None
 if len(sys.argv) > 1:
     once = {"mmap": by_mmap, "array": by_array}[sys.argv[1]]
-    worker = threading.Thread(target=work, args=(once, int(sys.argv[2])), daemon=True)
+    worker = threading.Thread(target=work, args=(once, int(sys.argv[2]), int(sys.argv[3])), daemon=True)
     worker.start()
     begun.wait()
 
@@ -38,6 +37,5 @@ import sklearn.ensemble
 import sklearn.linear_model
 
 if worker:
-    up.set()
     worker.join()
 print(numpy.ones(3).sum(), sklearn.linear_model.LinearRegression.__name__, sklearn.ensemble.__name__)
