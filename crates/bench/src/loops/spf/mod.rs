@@ -28,8 +28,8 @@ pub enum Way {
     Speculative,
     /// The same, with windows that grow; the others bring one page a fault.
     Windows,
-    /// A region's of which faults wait for all threads that change anything in it, as with one lock for the address
-    /// space: its pages come from a backing that may not be read meanwhile.
+    /// A region's. Faults wait for all threads that change anything in it, as with one lock for the address space. Its
+    /// pages come from a backing that may not be read meanwhile.
     OneLock,
     /// A region's with speculative faults and such a backing, which may be read meanwhile.
     Backed,
