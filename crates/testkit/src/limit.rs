@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Seconds in which this process could run. One in which it was stopped, or got no processor, counts once.
 const SECONDS: usize = 110;
+/// Others, where everything is slower: in an emulator.
+const OTHERS: &str = "FAULTLESS_TEST_LIMIT";
 
 thread_local! {
     /// Dropped when the thread ends.
@@ -22,11 +24,12 @@ thread_local! {
 pub fn limit() {
     let caller = Location::caller();
     let test = thread::current().name().unwrap_or("a test").to_owned();
+    let seconds = std::env::var(OTHERS).ok().and_then(|text| text.parse().ok()).unwrap_or(SECONDS);
     let (limit, ended) = channel();
     LIMIT.set(Some(limit));
     let watch = move || {
-        if is_too_long(&ended, SECONDS, Duration::from_secs(1)) {
-            end(&test, caller);
+        if is_too_long(&ended, seconds, Duration::from_secs(1)) {
+            end(&test, caller, seconds);
         }
     };
     thread::Builder::new().name("limit".into()).spawn(watch).expect("a thread");
@@ -37,11 +40,11 @@ fn is_too_long(ended: &Receiver<()>, ticks: usize, tick: Duration) -> bool {
 }
 
 /// It goes around the capture of output, which would be lost.
-fn end(test: &str, caller: &Location<'_>) -> ! {
+fn end(test: &str, caller: &Location<'_>, seconds: usize) -> ! {
     // SAFETY: if a thread holds a lock that this needs, the signal ends it.
     unsafe { libc::alarm(10) };
     let mut stderr = std::io::stderr();
-    let _ = writeln!(stderr, "\nerror: test {test} ({caller}) has not ended after {SECONDS} seconds");
+    let _ = writeln!(stderr, "\nerror: test {test} ({caller}) has not ended after {seconds} seconds");
     // Where its threads wait in the kernel.
     for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();

@@ -18,9 +18,9 @@ pub use heap::{ld, magick, make, pandas};
 pub fn rows(context: &Context) -> Vec<Row> {
     let mut rows = vec![polars("polars"), polars("polars-cold").cold(), numpy(), node()];
     rows.extend(java(context.full));
-    rows.extend([gcc(), read(), configure()]);
+    rows.extend([gcc(), read(), configure(), start_beside("start-mmap", "mmap", 16 << 20)]);
     if context.full {
-        rows.extend([duckdb(), pyarrow()]);
+        rows.extend([duckdb(), pyarrow(), start_beside("start-array", "array", 64 << 20)]);
     }
     rows.extend(quiet::rows());
     rows
@@ -178,6 +178,21 @@ fn large_file(dir: &Path, size: u64) -> std::io::Result<File> {
     writer.flush()?;
     drop(writer);
     Ok(file)
+}
+
+/// An application that comes up while another of its threads maps, writes and unmaps 1 GiB in all. What the kernel does
+/// for one of them may wait for the other.
+fn start_beside(id: &'static str, how: &'static str, bytes: u64) -> Row {
+    let rounds = (1 << 30) / bytes;
+    let what = format!("a thread maps, writes and unmaps {} MiB {rounds} times (by {how})", bytes >> 20);
+    Row::new(id, Section::Programs, format!("an application's start, Python with scikit-learn, while {what}"))
+        .rounds(20, 40.0)
+        .program(move |c| {
+            let args = [how.to_owned(), bytes.to_string(), c.count(rounds).to_string()];
+            python(c, "sklearn", include_str!("scripts/start.py"), &args)
+        })
+        .line(Metric::Wall, &[(Bound::Share(1.01), Against::BestKernel)])
+        .line(Metric::System, &[(Bound::Share(0.6), Against::PLAIN)])
 }
 
 /// Many programs that live shortly.

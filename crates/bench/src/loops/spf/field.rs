@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 
-use faultless::region::{Advice, FileBacking, Region, Rights};
+use faultless::region::{Advice, Backing, FileBacking, Region, Rights};
 
 use super::{Beside, By, Spf, Way, Work};
 use crate::loops::memory::PAGE;
@@ -54,8 +54,10 @@ impl Field {
         if what.way != Way::Windows {
             builder = builder.windows(what.window * PAGE, what.window * PAGE);
         }
-        if let Some(file) = &file {
-            builder = builder.backing(FileBacking::new(file.try_clone()?));
+        match (&file, what.way) {
+            (Some(file), _) => builder = builder.backing(FileBacking::new(file.try_clone()?)),
+            (None, Way::OneLock | Way::Backed) => builder = builder.backing(Zeroes(what.way)),
+            _ => {}
         }
         Ok(Self { region: Some(builder.build()?), step, file, sharing })
     }
@@ -63,6 +65,20 @@ impl Field {
     /// The part of a thread.
     pub fn part(&self, index: usize) -> Part<'_> {
         Part { field: self, offset: index * self.step }
+    }
+}
+
+/// A backing of zeroes. Where it may not be read during changes, a fault waits for all of them.
+struct Zeroes(Way);
+
+impl Backing for Zeroes {
+    fn read(&self, _offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn is_read_at_any_time(&self) -> bool {
+        self.0 != Way::OneLock
     }
 }
 

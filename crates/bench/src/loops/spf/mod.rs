@@ -28,6 +28,11 @@ pub enum Way {
     Speculative,
     /// The same, with windows that grow; the others bring one page a fault.
     Windows,
+    /// A region's. Faults wait for all threads that change anything in it, as with one lock for the address space. Its
+    /// pages come from a backing that may not be read meanwhile.
+    OneLock,
+    /// A region's with speculative faults and such a backing, which may be read meanwhile.
+    Backed,
     /// Memory of a userfaultfd, with the system calls of a region and nothing else.
     Bare,
 }
@@ -43,6 +48,8 @@ impl Way {
             Self::Classic => "classic",
             Self::Speculative => "speculative",
             Self::Windows => "speculative, windows",
+            Self::OneLock => "one lock",
+            Self::Backed => "speculative, backed",
             Self::Bare => "system calls alone",
         }
     }
@@ -151,7 +158,7 @@ pub const ENDS: [Counter; 7] = [
 
 /// Runs it.
 pub fn run(what: Spf) -> io::Result<Reached> {
-    set_speculative(what.way != Way::Classic);
+    set_speculative(!matches!(what.way, Way::Classic | Way::OneLock));
     let reached = match (what.way, what.work) {
         (Way::Bare, _) => bare::run(&what)?,
         (_, Work::Starts | Work::Creates) => starts::run(&what)?,
