@@ -264,8 +264,8 @@ fn a_thousand_short_processes_leave_no_trace() {
         std::thread::yield_now();
     }
     warm.until("held_bytes", 16 * MIB);
-    // For each process 64 bytes would be 64 KiB.
-    assert!(files() == before.0 && heap() < before.1 + 64, "{:?} instead of {before:?}", (files(), heap()));
+    // The heap grows by steps of 132 KiB: two of them would be 256 bytes for each process.
+    assert!(files() == before.0 && heap() < before.1 + 250, "{:?} instead of {before:?}", (files(), heap()));
 }
 
 #[test]
