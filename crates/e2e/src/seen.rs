@@ -1,5 +1,5 @@
 //! Programs that `faultless run` has seen before, as `cargo xtask seen` asks for. The command runs each program then,
-//! twice in a row: the second run starts from what was noted of the first, or from what others made of that.
+//! twice in a row: the second run starts from the notes on the first, or finds other bytes in their place.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
