@@ -24,8 +24,8 @@ static uint64_t word(size_t page)
     return (page + 1) * 0x9e3779b97f4a7c15u;
 }
 
-/* From the start of a file. */
-static void fill(int fd, size_t from)
+/* At the start of a file. */
+static void write_words(int fd, size_t from)
 {
     uint64_t *buffer = calloc(1, piece);
     for (size_t i = 0; i < PIECES; i++) {
@@ -41,7 +41,7 @@ static int make_file(size_t from)
     char name[] = "reads.XXXXXX";
     int fd = mkstemp(name);
     CHECK(fd >= 0 && unlink(name) == 0);
-    fill(fd, from);
+    write_words(fd, from);
     CHECK(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
     return fd;
 }
@@ -150,7 +150,7 @@ static size_t rewritten(int fd)
     size_t right = read_pieces(at, 0, PIECES / 2, 0);
     CHECK(ftruncate(fd, 0) == 0);
     usleep(10000);
-    fill(fd, 1000000);
+    write_words(fd, 1000000);
     return right + read_pieces(at, 0, PIECES, 1000000);
 }
 
