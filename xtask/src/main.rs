@@ -11,6 +11,7 @@ mod package;
 mod pages;
 mod pictures;
 mod sanitize;
+mod seen;
 mod setup;
 mod shell;
 mod site;
@@ -42,6 +43,11 @@ const TASKS: &[Task] = &[
     task("models", "model checks of what runs at the same time", |_| check::models()),
     task("sanitize", "unsafe code and the C API under sanitizers and valgrind: some minutes", |_| sanitize::run()),
     task("soak", "the library's features at once under memory pressure: 15 minutes, or SECONDS", check::soak),
+    task(
+        "seen",
+        "real programs that `run` has seen before, with a warm reserve: half an hour; arguments go to cargo test",
+        seen::run,
+    ),
     task("python", "install the Python package where its tests are run, and run them", |_| {
         setup::run().and_then(|()| check::python())
     }),

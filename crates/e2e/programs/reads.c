@@ -9,11 +9,13 @@ enum { PAGES_OF_PIECE = 64, PIECES = 256, PAGES = PIECES * PAGES_OF_PIECE };
 static const size_t piece = PAGES_OF_PIECE * 4096, bytes = PAGES * (size_t)4096;
 
 static sigjmp_buf left;
+static char *volatile left_at;
 
-static void leave(int number)
+static void leave(int number, siginfo_t *info, void *context)
 {
-    (void)number;
-    siglongjmp(left, 1);
+    (void)number, (void)context;
+    left_at = info->si_addr;
+    siglongjmp(left, info->si_code);
 }
 
 /* A word for each page, which says where it is. */
@@ -22,18 +24,24 @@ static uint64_t word(size_t page)
     return (page + 1) * 0x9e3779b97f4a7c15u;
 }
 
+/* At the start of a file. */
+static void write_words(int fd, size_t from)
+{
+    uint64_t *buffer = calloc(1, piece);
+    for (size_t i = 0; i < PIECES; i++) {
+        for (size_t page = 0; page < PAGES_OF_PIECE; page++)
+            buffer[page * 512] = word(from + i * PAGES_OF_PIECE + page);
+        CHECK(pwrite(fd, buffer, piece, (off_t)(i * piece)) == (ssize_t)piece);
+    }
+    free(buffer);
+}
+
 static int make_file(size_t from)
 {
     char name[] = "reads.XXXXXX";
     int fd = mkstemp(name);
     CHECK(fd >= 0 && unlink(name) == 0);
-    uint64_t *buffer = calloc(1, piece);
-    for (size_t i = 0; i < PIECES; i++) {
-        for (size_t page = 0; page < PAGES_OF_PIECE; page++)
-            buffer[page * 512] = word(from + i * PAGES_OF_PIECE + page);
-        CHECK(write(fd, buffer, piece) == (ssize_t)piece);
-    }
-    free(buffer);
+    write_words(fd, from);
     CHECK(fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
     return fd;
 }
@@ -115,20 +123,35 @@ static size_t advised(int fd)
     return read_pieces(at, 0, PIECES, 0);
 }
 
-/* The file ends in the middle, while the rest of it is asked for: the piece that cannot be read. */
+/* The file ends in the middle, while the rest of it is asked for: the page that cannot be read. */
 static size_t shortened(int fd)
 {
     char *at = map_file(fd, PROT_READ, MAP_PRIVATE);
-    signal(SIGBUS, leave);
-    volatile size_t i = 0;
-    if (sigsetjmp(left, 1) == 0) {
-        for (; i < PIECES; i++) {
+    struct sigaction action = { .sa_sigaction = leave, .sa_flags = SA_SIGINFO };
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
+    size_t end = (PIECES / 2 + 1) * PAGES_OF_PIECE + 5;
+    int code = sigsetjmp(left, 1);
+    if (code == 0) {
+        for (size_t i = 0; i < PIECES; i++) {
+            /* A part of the last page stays. */
             if (i == PIECES / 2)
-                CHECK(ftruncate(fd, (off_t)((PIECES / 2 + 1) * piece)) == 0);
+                CHECK(ftruncate(fd, (off_t)(end * 4096 - 1000)) == 0);
             read_piece(at, i, 0);
         }
     }
-    return i;
+    CHECK(code == BUS_ADRERR && left_at == at + end * 4096);
+    return (size_t)(left_at - at) / 4096;
+}
+
+/* The file is emptied and written anew while it is asked for. */
+static size_t rewritten(int fd)
+{
+    char *at = map_file(fd, PROT_READ, MAP_PRIVATE);
+    size_t right = read_pieces(at, 0, PIECES / 2, 0);
+    CHECK(ftruncate(fd, 0) == 0);
+    usleep(10000);
+    write_words(fd, 1000000);
+    return right + read_pieces(at, 0, PIECES, 1000000);
 }
 
 /* Another file, and memory without a file, at the same address. */
@@ -166,7 +189,7 @@ int main(int argc, char **argv)
     const char *how = argc > 1 ? argv[1] : "sequence";
     const struct { const char *name; size_t (*reads)(int); } ways[] = {
         { "backward", backward },   { "writes", writes },     { "random", at_random }, { "advised", advised },
-        { "shortened", shortened }, { "replaced", replaced }, { "forks", forks },
+        { "shortened", shortened }, { "rewritten", rewritten }, { "replaced", replaced }, { "forks", forks },
     };
     int fd = make_file(0);
     size_t right = 0;

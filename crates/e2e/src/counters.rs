@@ -5,6 +5,7 @@ use std::path::Path;
 
 use faultless_page::layout::{Header, MAGIC, Page, VERSION};
 use faultless_page::stats::{BLOCKS, Block, COUNTERS, Counter};
+use serde_json::Value;
 
 /// The counters of all processes that used the engine, added up.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,20 @@ impl Counters {
             all.add(&std::fs::read(entry.path()).expect("a counters page"));
         }
         all
+    }
+
+    /// Reads what `faultless run --json` wrote. There is nothing where it was killed before that.
+    pub fn of_run(file: &Path) -> Self {
+        let Ok(text) = std::fs::read(file) else { return Self::default() };
+        let run: Value = serde_json::from_slice(&text).expect("JSON");
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let programs = run["programs"].as_array().expect("programs").iter();
+        let processes = programs
+            .filter(|program| program["plain"].is_null())
+            .map(|program| number(&program["served_processes"]) + number(&program["plain_processes"]))
+            .sum::<u64>();
+        let sums = COUNTERS.iter().map(|counter| number(&run["totals"][counter.name])).collect();
+        Self { processes: processes as usize, sums }
     }
 
     fn add(&mut self, page: &[u8]) {

@@ -20,6 +20,7 @@ macro_rules! tests {
 mod case;
 mod counters;
 mod library;
+mod seen;
 mod tools;
 
 pub use case::{Case, Run};

@@ -72,6 +72,11 @@ fn a_file_that_becomes_shorter_ends_as_plain() {
 }
 
 #[test]
+fn what_is_written_into_a_file_is_read() {
+    reads("rewritten", asks);
+}
+
+#[test]
 fn what_takes_the_place_of_a_file_is_not_changed() {
     reads("replaced", |run| asks(run) && run.counters.get(Counter::MappedFiles) == 2);
 }

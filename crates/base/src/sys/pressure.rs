@@ -20,12 +20,17 @@ static LAST_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether memory is short now, compared with the previous call.
 pub fn is_short() -> bool {
-    let look = || {
-        let mut buffer = [0u8; 2048];
-        let stalled = stalls(read_file(c"/proc/pressure/memory", &mut buffer));
-        stalled || cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut buffer))
-    };
+    let look = || stalls(read_file(c"/proc/pressure/memory", &mut [0; 2048])) || is_nearly_full();
     open::apart(look).unwrap_or(false)
+}
+
+/// Whether little is left of the machine's memory, or of what the control group may have.
+pub fn is_full() -> bool {
+    open::apart(is_nearly_full).unwrap_or(false)
+}
+
+fn is_nearly_full() -> bool {
+    cgroup::is_full(FULL_PERCENT) || little_is_left(read_file(c"/proc/meminfo", &mut [0; 2048]))
 }
 
 /// Whether tasks waited for memory since the previous call of this function.

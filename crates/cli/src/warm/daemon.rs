@@ -1,7 +1,6 @@
 //! The daemon: it waits for messages, for the end of processes, for pressure, and for moments that its account names.
 //!
-//! Without requests it wakes once in five seconds, and only while it holds memory, to see that enough is left to
-//! others.
+//! Without requests it wakes once a second, and only while it holds memory, to see that enough is left to others.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +22,7 @@ use super::sys::{self, Listener, Packet};
 use crate::own;
 
 /// How often it is looked whether memory is short, while some is held, and while more is taken.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(1);
 const LOOK_FILLING: Duration = Duration::from_millis(100);
 /// What is left to others at least, as a part of what the machine or the control group has.
 const LEFT_SHARE: usize = 10;
@@ -131,12 +130,13 @@ impl Daemon {
 
     /// When there is something to do without a message.
     fn next(&self) -> Option<Instant> {
-        let look = match () {
-            () if self.reserve.held() < self.reserve.target() => Some(self.looked + LOOK_FILLING),
-            () if self.reserve.held() > 0 || self.is_held_off => Some(self.looked + LOOK),
-            () => None,
-        };
-        self.books.next(Instant::now()).into_iter().chain(look).min()
+        let look = look_after(self.reserve.held(), self.reserve.target(), self.is_held_off);
+        self.books.next(Instant::now()).into_iter().chain(look.map(|time| self.looked + time)).min()
+    }
+
+    /// Whether memory is short. Where the kernel tells of tasks that wait for memory, it does so by itself.
+    fn is_short(&self) -> bool {
+        if self.pressure.is_some() { pressure::is_full() } else { pressure::is_short() }
     }
 
     /// Takes as much as may be taken, and gives back what is too much.
@@ -145,7 +145,7 @@ impl Daemon {
         let wanted = self.books.target(held, now);
         if now.duration_since(self.looked) >= LOOK {
             self.looked = now;
-            if held > 0 && pressure::is_short() {
+            if held > 0 && self.is_short() {
                 return self.press();
             }
         }
@@ -236,6 +236,15 @@ impl Daemon {
     }
 }
 
+/// How long after the last look it is looked again whether memory is short; `None`: nothing could go back.
+fn look_after(held: usize, target: usize, is_held_off: bool) -> Option<Duration> {
+    match () {
+        () if held < target => Some(LOOK_FILLING),
+        () if held > 0 || is_held_off => Some(LOOK),
+        () => None,
+    }
+}
+
 /// Slots that may be taken now, and leave enough to others.
 fn room() -> usize {
     pressure::available().saturating_sub(total() / LEFT_SHARE) / SLOT
@@ -254,4 +263,20 @@ fn machine() -> usize {
     // SAFETY: no pointers.
     let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
     (pages.max(0) as usize).saturating_mul(size.max(0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn while_it_holds_memory_it_looks_once_a_second_at_least() {
+        assert_eq!(look_after(0, 0, false), None, "it takes no processor time");
+        for (held, target, is_held_off) in
+            [(1, 1, false), (2, 1, false), (1, 9, false), (0, 9, false), (0, 0, true)]
+        {
+            let after = look_after(held, target, is_held_off);
+            assert!(after.is_some_and(|time| time <= Duration::from_secs(1)), "{held} of {target}: {after:?}");
+        }
+    }
 }

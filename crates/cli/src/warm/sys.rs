@@ -216,10 +216,13 @@ pub fn process(pid: i32) -> io::Result<OwnedFd> {
 
 /// A descriptor that tells when tasks of this machine wait for memory a tenth of the time; `None` where there is none.
 pub fn pressure() -> Option<File> {
+    let of = |window: &[u8]| {
+        let mut file = OpenOptions::new().read(true).write(true).open("/proc/pressure/memory").ok()?;
+        file.write_all(window).ok()?;
+        Some(file)
+    };
     // Without special rights the window is a multiple of two seconds.
-    let mut file = OpenOptions::new().read(true).write(true).open("/proc/pressure/memory").ok()?;
-    file.write_all(b"some 200000 2000000\0").ok()?;
-    Some(file)
+    of(b"some 100000 1000000\0").or_else(|| of(b"some 200000 2000000\0"))
 }
 
 /// Has the kernel run this thread only where a processor would be idle.
