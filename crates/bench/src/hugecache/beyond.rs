@@ -110,7 +110,7 @@ pub fn random(runs: &mut Runs, aims: &mut Aims) {
     let mut cases = alone(runs, &routes, &[Plain]);
     cases.extend(routes.map(|route| found((route, 8))));
     let title = "Beyond memory: random reads of 4 KiB";
-    let Some(rounds) = table(runs, title, Work::Random, &cases, (Advised, (Ring, 1)), 65) else { return };
+    let Some(rounds) = table(runs, title, Work::Random, &cases, (Advised, (Ring, 1)), 60) else { return };
     for (route, threads, least) in [(Signal, 1, 0.9), (Signal, 8, 0.95), (Thread, 1, 0.5), (Thread, 8, 0.5)] {
         let line =
             format!("random reads, {}, {}, beside MADV_RANDOM", route.name(Work::Random), threads_of(threads));
@@ -157,7 +157,7 @@ pub fn zipfian(runs: &mut Runs, aims: &mut Aims) {
     use Route::*;
     let cases = alone(runs, &[Plain, Advised, Direct, Umap, Calls, Signal, Thread], &[Plain]);
     let title = "Beyond memory: reads of 4 KiB, a few records often (Zipf, 0.99), after a while";
-    let Some(rounds) = table(runs, title, Work::Zipfian, &cases, (Advised, (Direct, 1)), 35) else { return };
+    let Some(rounds) = table(runs, title, Work::Zipfian, &cases, (Advised, (Direct, 1)), 30) else { return };
     aim_at_memory(runs, aims, Work::Zipfian, &cases, &rounds);
 }
 

@@ -96,7 +96,7 @@ fn iozone(runs: &mut Runs, aims: &mut Aims, set: Set, by: &str) {
     };
     let case = |way: Way, threads: usize| (way, threads, Ahead::Found);
     let cases: Vec<Case> = threads.iter().flat_map(|threads| Way::ALL.map(|way| case(way, *threads))).collect();
-    let rounds = runs.turns(7, 65).run(&cases, name, |case| runs.inside(set, case, size, true));
+    let rounds = runs.turns(7, 55).run(&cases, name, |case| runs.inside(set, case, size, true));
     let bytes = format::bytes(size as f64);
     println!(
         "**IOzone's tests, {by}** ({bytes} in all, a file for each thread, records of 4 KiB; KB/s, medians)\n"

@@ -112,7 +112,7 @@ pub fn load(runs: &mut Runs, aims: &mut Aims) {
     let ways: Vec<Way> = Way::ALL.into_iter().filter(has).collect();
     let all = ways.iter().flat_map(|way| runs.aheads().iter().map(|ahead| (*way, *ahead)));
     let cases: Vec<Case> = all.filter(|(way, ahead)| way.is_read_ahead() || *ahead == Ahead::Found).collect();
-    let (turns, mut computed) = (runs.turns(9, 50), Same::default());
+    let (turns, mut computed) = (runs.turns(9, 40), Same::default());
     let once = |(way, read_ahead): Case| {
         let (words, budget) = (&[way.word()], 2 * bytes as usize);
         let (launch, way) = (&launch, way.name());

@@ -86,7 +86,7 @@ fn a_file_on_a_read_only_system_is_read() {
     });
 }
 
-/// What is open goes on, by its handle and by a mapping. The name is another file's.
+/// An open file goes on, by its handle and by a mapping. The name is another file's.
 #[test]
 fn a_file_that_was_removed_goes_on() {
     let _alone = budget(4 << 20);
@@ -109,7 +109,7 @@ fn a_file_that_was_removed_goes_on() {
     assert_eq!(fs::read(named.path()).unwrap(), b"another");
 }
 
-/// A file needs some of its own to be opened; what is open goes on without any more.
+/// A file needs some of its own to be opened. Open files go on without any more.
 #[test]
 fn without_descriptors_no_file_is_opened_and_open_ones_go_on() {
     let _alone = budget(4 << 20);

@@ -47,8 +47,8 @@ pub enum What {
     SetLength(usize),
     /// A new length was refused: a mapping reaches behind it.
     Busy(usize),
-    /// A mapping, from the begin of the call that made it to the end of the one that ended it. It was certainly there in
-    /// the second time.
+    /// A mapping, from the begin of the call that made it to the end of the call that ended it. It was certainly there
+    /// in the second time.
     Mapped {
         part: Range<usize>,
         certainly: When,
@@ -57,7 +57,7 @@ pub enum What {
     Outside {
         part: Range<usize>,
     },
-    /// So many bytes were asked for, and those came.
+    /// A number of bytes was asked for, and these came.
     Read {
         at: usize,
         asked: usize,

@@ -1,9 +1,10 @@
 //! A file that is larger than memory, as UMap of the Lawrence Livermore National Laboratory pages it: the same way, anew.
 //!
 //! One thread takes faults off a userfaultfd. Fillers read a page past the kernel's page cache into a buffer of their
-//! own, and copy it to its place, protected against writing. The buffer has so many pages, of one size. Once 90 % of
-//! them are used, evictors write back and drop the oldest ones, down to 70 %: numbers, and threads for each CPU, that
-//! UMap 2.1 has where no variable says otherwise. One lock protects the buffer. The threads end with the process.
+//! own, and copy it to its place, protected against writing. The buffer has a number of pages, of one size. Once 90 %
+//! of them are used, evictors write back and drop the oldest ones, down to 70 %. These numbers, and a filler and an
+//! evictor for each CPU, are those of UMap 2.1 where no variable says otherwise. One lock protects the buffer. The
+//! threads end with the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;

@@ -13,8 +13,6 @@ import numpy
 
 path, size, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 LAYERS = 32
-# What has to live as long as tensors are used.
-KEPT = []
 TYPES = {"F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U8": "u1"}
 
 
@@ -93,12 +91,12 @@ def by_prefetch():
 
 def by_fastsafetensors():
     import fastsafetensors
+    import fastsafetensors.frameworks._torch  # PyTorch, before the time begins
 
     def run():
         loader = fastsafetensors.SafeTensorsFileLoader(None, "cpu", nogds=True)
         loader.add_filenames({0: [path]})
         memory = loader.copy_files_to_device()
-        KEPT.append(memory)
         return ((name, memory.get_tensor(name).numpy()) for name in list(loader.get_keys()))
 
     return run
@@ -108,10 +106,10 @@ def by_runai():
     import runai_model_streamer
 
     def run():
-        streamer = runai_model_streamer.SafetensorsStreamer()
-        KEPT.append(streamer)
-        streamer.stream_file(path)
-        return ((name, tensor.numpy()) for name, tensor in streamer.get_tensors())
+        with runai_model_streamer.SafetensorsStreamer() as streamer:
+            streamer.stream_file(path)
+            for name, tensor in streamer.get_tensors():
+                yield name, tensor.numpy()
 
     return run
 
