@@ -25,6 +25,7 @@ mod profile;
 mod programs;
 #[cfg(test)]
 mod published;
+mod read_ahead;
 mod rmap;
 mod rule;
 mod run;

@@ -7,12 +7,11 @@ mod rows;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use faultless_measure::paired::Spread;
 use faultless_page::knobs::Knob;
@@ -22,7 +21,7 @@ use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::{self, Session};
 use super::plan::Context;
-use super::setting::Setting;
+use super::read_ahead::{Ahead, ReadAhead, USUAL};
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Turns, ratio};
 use rows::{Row, walks};
@@ -31,8 +30,6 @@ use rows::{Row, walks};
 const LIMIT: Duration = Duration::from_secs(120);
 const ROW: Duration = Duration::from_secs(30);
 const ROUNDS: usize = 6;
-/// What most machines read ahead, in KiB.
-const USUAL: &str = "128";
 /// How far is read ahead in the ways that do.
 const AHEAD: &str = "64M";
 
@@ -234,12 +231,6 @@ fn judge(aims: &mut Aims, heading: &str, row: &Row, rounds: &Rounds<Way, Sample>
     }
 }
 
-/// The device's read-ahead, as the kernel has it for the file system of `dir`.
-fn read_ahead(dir: &Path) -> Result<PathBuf> {
-    let device = fs::metadata(dir)?.dev();
-    Ok(format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device)).into())
-}
-
 /// Runs the parts and prints the tables.
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
@@ -247,25 +238,19 @@ pub fn main(args: &Args) -> Result<()> {
     let context = args.parts.context(&session, &args.python)?;
     session.introduce(&[]);
     let huge = Huge::new().map_err(|why| println!("No huge pages always: {why}.\n")).ok();
-    let path = read_ahead(files.path())?;
-    let read = || fs::read_to_string(&path).map(|text| text.trim().to_owned());
-    let found = read().with_context(|| format!("{}: the files are not on a device", path.display()))?;
-    println!("The device reads {found} KiB ahead.\n");
-    let setting = Setting::new(&path, || read().map_err(|error| error.to_string()));
+    let ahead = ReadAhead::of(files.path());
+    println!("The device reads {} KiB ahead.\n", ahead.found().map_err(|why| anyhow::anyhow!("{why}"))?);
     let mut runs = Runs { context, dir: files.path().to_owned(), huge, records: Vec::new() };
     let aims = args.parts.run(&session, |part, aims| {
         let rows = match part {
             Part::Walks | Part::Usual | Part::Cached => walks(&runs.context, &runs.dir),
             Part::Programs | Part::ProgramsUsual => rows::programs(&runs.context, &runs.dir),
         };
-        let usual = match (part, &setting) {
-            (Part::Usual | Part::ProgramsUsual, Ok(setting)) => {
-                setting.set(USUAL).map_err(|e| e.to_string()).map(Some)
-            }
-            (Part::Usual | Part::ProgramsUsual, Err(why)) => Err(why.clone()),
-            _ => Ok(None),
+        let wanted = match part {
+            Part::Usual | Part::ProgramsUsual => Ahead::Usual,
+            _ => Ahead::Found,
         };
-        match usual {
+        match ahead.set(wanted) {
             Err(why) => println!("No rows with {USUAL} KiB of read-ahead: {why}.\n"),
             Ok(_usual) => {
                 let heading = match part {

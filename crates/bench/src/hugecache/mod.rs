@@ -6,6 +6,7 @@ mod beyond;
 mod inside;
 mod numpy;
 mod runs;
+mod weights;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -49,6 +50,8 @@ enum Part {
     Large,
     /// NumPy on an array that is larger than the memory allowed.
     Numpy,
+    /// All tensors of a safetensors file that is not in memory.
+    Weights,
 }
 
 /// Runs the parts and prints the tables.
@@ -69,6 +72,7 @@ pub fn main(args: &Args) -> Result<()> {
         Part::Zipfian => beyond::zipfian(&mut runs, aims),
         Part::Large => beyond::large(&mut runs, aims),
         Part::Numpy => numpy::arrays(&mut runs, aims),
+        Part::Weights => weights::load(&mut runs, aims),
     });
     args.parts.close(&session, &aims, || runs.json(&session.machine))
 }

@@ -1,12 +1,13 @@
 //! Tables of NumPy: an array in a file that is larger than the memory allowed.
 
-use super::runs::{Runs, limited};
+use super::runs::{Runs, Script, limited};
 use crate::aims::Aims;
 use crate::format;
 use crate::group::Group;
 use crate::loops::Timed;
 use crate::plan::Launch;
-use crate::programs::find::{done, python};
+use crate::programs::find::{done, module, python};
+use crate::read_ahead::Ahead;
 use crate::rule::Found;
 use crate::table::{self, NOTHING};
 use crate::turns::{Rounds, Same, ratio};
@@ -35,6 +36,10 @@ enum Way {
 impl Way {
     const ALL: [Self; 4] = [Self::Plain, Self::Advised, Self::Lazy, Self::Prefetched];
 
+    fn is_kernel(self) -> bool {
+        matches!(self, Self::Plain | Self::Advised)
+    }
+
     fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -54,13 +59,28 @@ impl Way {
     }
 }
 
-fn speed(rounds: &Rounds<Way, Timed>, way: Way, other: Way) -> Found<Ratio> {
-    ratio(rounds, &way, &other, |timed| timed.seconds).map(Ratio::inverse)
+/// A way, and the device's read-ahead.
+type Case = (Way, Ahead);
+
+fn speed(rounds: &Rounds<Case, Timed>, case: Case, other: Way) -> Found<Ratio> {
+    ratio(rounds, &case, &(other, Ahead::Found), |timed| timed.seconds).map(Ratio::inverse)
+}
+
+/// The cases of a work. Only what the kernel reads depends on its read-ahead.
+fn cases(runs: &Runs, work: &str) -> Vec<Case> {
+    let all = Way::ALL.into_iter().flat_map(|way| runs.aheads().iter().map(move |ahead| (way, *ahead)));
+    // Where the kernel reads megabytes ahead for each row, rows in random order take minutes.
+    let is_slow = |way: Way, ahead: Ahead| work == "gather" && way == Way::Plain && ahead == Ahead::Found;
+    all.filter(|(way, ahead)| (way.is_kernel() || *ahead == Ahead::Found) && !is_slow(*way, *ahead)).collect()
+}
+
+fn name((way, ahead): Case) -> String {
+    format!("{}{}", way.name(), ahead.note())
 }
 
 /// The script, once its array is there; the error says what is missing.
 fn script(runs: &Runs) -> Result<Launch, String> {
-    python(&runs.context, "faultless", "import faultless", &[])
+    module(&runs.context, "faultless")
         .map_err(|_| "not installed: the Python package of faultless (pip install ./python)".to_owned())?;
     let file = runs.dir().join("array").display().to_string();
     let launch = python(&runs.context, "numpy", SCRIPT, &[file, runs.large().0.to_string()])?;
@@ -85,26 +105,25 @@ pub fn arrays(runs: &mut Runs, aims: &mut Aims) {
     println!("**{title}** ({note}; a float32 array of {bytes}, memory for {memory} of it; medians)\n");
     let mut table = table::new_table(&["", "", "time", "to numpy.memmap", "to its best advice", "rounds"]);
     for (work, about) in WORKS {
-        // With a large read-ahead the kernel reads megabytes for each row: that takes minutes.
-        let ways = if work == "gather" { &Way::ALL[1..] } else { &Way::ALL };
-        let (turns, mut computed) = (runs.turns(9, 20), Same::default());
-        let once = |way: Way| {
-            let is_kernel = matches!(way, Way::Plain | Way::Advised);
-            let group = group.as_ref().ok().filter(|_| is_kernel);
-            let (timed, found) = runs.script(&launch, [work, way.word()], way.name(), group)?;
-            computed.check(found).map(|()| timed)
+        let (cases, turns, mut computed) = (cases(runs, work), runs.turns(9, 15), Same::default());
+        let once = |(way, read_ahead): Case| {
+            let group = group.as_ref().ok().filter(|_| way.is_kernel());
+            let (launch, words, table, budget) = (&launch, &[work, way.word()], "numpy", runs.large().1);
+            let script = Script { table, launch, words, way: way.name(), read_ahead, group, budget };
+            let (tests, found) = runs.script(script)?;
+            computed.check(found).map(|()| tests[0].clone())
         };
-        let rounds = turns.run(ways, |way| format!("{}, {about}", way.name()), once);
-        for way in Way::ALL {
-            let Some(all) = rounds.get(&way) else { continue };
+        let rounds = turns.run(&cases, |case| format!("{}, {about}", name(case)), once);
+        for case in cases {
+            let Some(all) = rounds.get(&case) else { continue };
             let time = median(&all.iter().map(|timed| timed.seconds).collect::<Vec<_>>());
             let to = |other: Way| {
-                let ratio = (other != way).then(|| speed(&rounds, way, other).ok()).flatten();
+                let ratio = (case != (other, Ahead::Found)).then(|| speed(&rounds, case, other).ok()).flatten();
                 ratio.map_or(NOTHING.into(), |ratio| format::interval(&ratio))
             };
             table.add_row([
                 about.to_owned(),
-                way.name().to_owned(),
+                name(case),
                 time.map_or(NOTHING.into(), format::seconds),
                 to(Way::Plain),
                 to(Way::Advised),
@@ -112,7 +131,7 @@ pub fn arrays(runs: &mut Runs, aims: &mut Aims) {
             ]);
         }
         let line = format!("NumPy, {work}, with prefetch, beside numpy.memmap with its best advice");
-        let beside = speed(&rounds, Way::Prefetched, Way::Advised);
+        let beside = speed(&rounds, (Way::Prefetched, Ahead::Found), Way::Advised);
         aims.at_least(&line, 1.5, limited(group.as_ref().ok(), beside));
     }
     println!("{table}\n");

@@ -1,7 +1,6 @@
 //! Runs the programs, and remembers.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -17,6 +16,7 @@ use crate::machine::Machine;
 use crate::measure::{Sample, measure};
 use crate::parts;
 use crate::plan::{Context, Launch};
+use crate::read_ahead::{Ahead, ReadAhead, USUAL};
 use crate::rule::{Found, Verdict};
 use crate::turns::Turns;
 use faultless_measure::paired::Ratio;
@@ -30,10 +30,29 @@ const OF_PROCESS: usize = 16 << 20;
 struct Record {
     table: &'static str,
     way: &'static str,
+    read_ahead: Ahead,
     threads: usize,
     tests: Vec<Timed>,
     met: Option<Met>,
     used: Sample,
+}
+
+/// A script of Python, and how it is run.
+pub struct Script<'a> {
+    /// What its figures stand under.
+    pub table: &'static str,
+    /// How it is started.
+    pub launch: &'a Launch,
+    /// What it is told.
+    pub words: &'a [&'a str],
+    /// As it stands in the table.
+    pub way: &'static str,
+    /// The device's read-ahead meanwhile.
+    pub read_ahead: Ahead,
+    /// What limits its memory.
+    pub group: Option<&'a Group>,
+    /// The knob `budget`.
+    pub budget: usize,
 }
 
 /// Runs programs.
@@ -44,6 +63,7 @@ pub struct Runs {
     /// The file that is larger than memory; made when it is needed.
     large: Option<PathBuf>,
     group: Option<Group>,
+    ahead: ReadAhead,
     records: Vec<Record>,
 }
 
@@ -63,22 +83,24 @@ pub fn limited(group: Option<&Group>, ratio: Found<Ratio>) -> Found<Ratio> {
 impl Runs {
     /// None yet; files are made in `dir`.
     pub fn new(context: Context, dir: &Path) -> Result<Self> {
-        Ok(Self { context, dir: dir.to_owned(), large: None, group: None, records: Vec::new() })
+        let (dir, ahead) = (dir.to_owned(), ReadAhead::of(dir));
+        Ok(Self { context, dir, large: None, group: None, ahead, records: Vec::new() })
     }
 
     /// What is said of the file system above all tables.
     pub fn about_files(&self) -> String {
-        let ahead = fs::metadata(&self.dir).ok().and_then(|about| {
-            let path =
-                format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(about.dev()), libc::minor(about.dev()));
-            fs::read_to_string(path).ok()
-        });
-        let ahead = ahead.map_or("unknown".into(), |kib| format!("{} KiB", kib.trim()));
+        let ahead = self.ahead.found().map_or("unknown".into(), |kib| format!("{kib} KiB"));
         let kind = Command::new("df").arg("--output=fstype").arg(&self.dir).output();
         let kind = kind.map_or(String::new(), |out| {
             String::from_utf8_lossy(&out.stdout).lines().last().unwrap_or_default().to_owned()
         });
-        format!("Files on {kind}; the device's read-ahead is {ahead}.")
+        let no_rows = self.ahead.why_not().map(|why| format!(" No rows with {USUAL} KiB: {why}."));
+        format!("Files on {kind}; the device's read-ahead is {ahead}.{}", no_rows.unwrap_or_default())
+    }
+
+    /// The read-ahead that rows which depend on it have.
+    pub fn aheads(&self) -> &'static [Ahead] {
+        if self.ahead.why_not().is_some() { &[Ahead::Found] } else { &[Ahead::Found, Ahead::Usual] }
     }
 
     /// `usual` rounds within `seconds`, and one in any case; three times as many in a full run, without a deadline.
@@ -92,7 +114,8 @@ impl Runs {
         Turns { rounds, deadline: (!self.context.full).then_some(deadline) }
     }
 
-    fn run(&mut self, command: &mut Command, budget: usize) -> Result<Sample, String> {
+    fn run(&self, command: &mut Command, budget: usize, ahead: Ahead) -> Result<Sample, String> {
+        let _set = self.ahead.set(ahead)?;
         command
             .env_remove("LD_PRELOAD")
             .env("LC_ALL", "C")
@@ -110,7 +133,7 @@ impl Runs {
     pub fn inside(
         &mut self,
         set: Set,
-        (way, threads): (CacheWay, usize),
+        (way, threads, read_ahead): (CacheWay, usize, Ahead),
         size: usize,
         ready: bool,
     ) -> Result<Vec<Timed>, String> {
@@ -119,13 +142,14 @@ impl Runs {
             self.program(&format!("inside --set {} --way {name} --threads {threads} --size {size}", word(set)));
         command.arg("--dir").arg(&self.dir).args(ready.then_some("--ready"));
         // The kernel's page cache has all of the files, and so may this.
-        let used = self.run(&mut command, 2 * size);
+        let used = self.run(&mut command, 2 * size, read_ahead);
         for file in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
             let _ = (Some(&file.path()) != self.large.as_ref()).then(|| fs::remove_file(file.path()));
         }
         let used = used?;
         let tests: Vec<Timed> = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
-        let record = Record { table, way: way.name(), threads, tests: tests.clone(), met: None, used };
+        let (way, tests_of) = (way.name(), tests.clone());
+        let record = Record { table, way, read_ahead, threads, tests: tests_of, met: None, used };
         self.records.push(record);
         Ok(tests)
     }
@@ -156,7 +180,11 @@ impl Runs {
     }
 
     /// One run beyond memory.
-    pub fn beyond(&mut self, work: Work, (route, threads): (Route, usize)) -> Result<Met, String> {
+    pub fn beyond(
+        &mut self,
+        work: Work,
+        (route, threads, read_ahead): (Route, usize, Ahead),
+    ) -> Result<Met, String> {
         let memory = self.large().1;
         let seconds = self.context.seconds(0.7);
         let mut command = self.program(&format!(
@@ -168,11 +196,12 @@ impl Runs {
         if let Some(group) = self.group.as_ref().filter(|_| route.is_in_page_cache()) {
             command = group.enter(&command);
         }
-        let used = self.run(&mut command, memory)?;
+        let used = self.run(&mut command, memory, read_ahead)?;
         let met: Met = serde_json::from_str(used.output.trim()).map_err(|error| error.to_string())?;
         self.records.push(Record {
             table: "beyond",
             way: route.name(work),
+            read_ahead,
             threads,
             tests: Vec::new(),
             met: Some(met.clone()),
@@ -182,24 +211,20 @@ impl Runs {
     }
 
     /// One run of a script, which prints how long what took and what it computed; in a group if there is one.
-    pub fn script(
-        &mut self,
-        launch: &Launch,
-        words: [&str; 2],
-        way: &'static str,
-        group: Option<&Group>,
-    ) -> Result<(Timed, String), String> {
+    pub fn script(&mut self, script: Script<'_>) -> Result<(Vec<Timed>, String), String> {
+        let Script { table, launch, words, way, read_ahead, group, budget } = script;
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).args(words);
         if let Some(group) = group {
             command = group.enter(&command);
         }
-        let used = self.run(&mut command, self.large().1)?;
+        let used = self.run(&mut command, budget, read_ahead)?;
         let (json, computed) = used.output.trim().split_once('\n').ok_or("it printed no checksum")?;
-        let tests: Vec<Timed> = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let (timed, computed) = (tests.first().cloned().ok_or("it printed no time")?, computed.to_owned());
-        self.records.push(Record { table: "numpy", way, threads: 1, tests, met: None, used });
-        Ok((timed, computed))
+        let (tests, computed): (Vec<Timed>, _) =
+            (serde_json::from_str(json).map_err(|error| error.to_string())?, computed.to_owned());
+        let record = Record { table, way, read_ahead, threads: 1, tests: tests.clone(), met: None, used };
+        self.records.push(record);
+        if tests.is_empty() { Err("it printed no time".into()) } else { Ok((tests, computed)) }
     }
 
     /// The ratio to a route through the kernel's page cache, which is no figure unless a control group limits that.

@@ -36,18 +36,31 @@ pub fn done(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// A Python script that needs a module. The interpreter itself is asked where it is: what is on PATH may be a
-/// shell script of a version manager.
-pub fn python(context: &Context, module: &str, script: &str, args: &[String]) -> Result<Launch, String> {
-    let find = format!("import sys, {module}; print(sys.executable); print({module}.__version__)");
-    let missing = || format!("not installed: pip install {}", module.replace("sklearn", "scikit-learn"));
+/// The interpreter that has a module, and the module's version; the error is what it says of the module.
+fn interpreter(context: &Context, module: &str) -> Result<(String, String), String> {
+    let find = format!("import sys, {module}; print(sys.executable); print(getattr({module}, '__version__', ''))");
     let output = Command::new(&context.python)
         .args(["-c", &find])
         .output()
         .map_err(|error| format!("not installed: {} ({error})", context.python))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let mut lines = text.lines();
-    let (Some(executable), Some(version)) = (lines.next(), lines.next()) else { return Err(missing()) };
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let mut lines = text.lines().map(str::to_owned);
+    match (lines.next(), lines.next()) {
+        (Some(executable), Some(version)) => Ok((executable, version)),
+        _ => Err(errors.lines().next_back().unwrap_or_default().to_owned()),
+    }
+}
+
+/// The version of a module that a Python has; the error says why it has none.
+pub fn module(context: &Context, module: &str) -> Result<String, String> {
+    interpreter(context, module).map(|(_, version)| version)
+}
+
+/// A Python script that needs a module. The interpreter itself is asked where it is: what is on PATH may be a
+/// shell script of a version manager.
+pub fn python(context: &Context, module: &str, script: &str, args: &[String]) -> Result<Launch, String> {
+    let (executable, version) = interpreter(context, module)
+        .map_err(|_| format!("not installed: pip install {}", module.replace("sklearn", "scikit-learn")))?;
     let script = write(context, &format!("bench_{module}.py"), script)?;
     let mut launch = Launch::new(executable, [script]);
     launch.args.extend(args.iter().map(Into::into));

@@ -348,3 +348,33 @@ impl Backing for LocalFile {
         self.is_huge
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// Whatever part of a read has come, the rest comes; an error of the device is one.
+    #[test]
+    fn a_short_read_is_completed() {
+        const PAGES: usize = 4;
+        let file = tempfile::tempfile().unwrap();
+        let all: Vec<u8> = (0..3 * PAGE + 100).map(|i| (i / PAGE * 7 + i) as u8).collect();
+        file.write_all_at(&all, 0).unwrap();
+        let local = LocalFile::new(&file, true).unwrap();
+        let mut memory = vec![0; (PAGES + 1) * PAGE];
+        let skipped = memory.as_ptr().align_offset(PAGE);
+        let memory = &mut memory[skipped..][..PAGES * PAGE];
+        let to = Span::new(memory.as_mut_ptr() as usize, memory.len());
+        let request = Request { offset: 0, to, tag: 0 };
+        for result in [0, 1, PAGE as i32, 2 * PAGE as i32 + 512, all.len() as i32, -libc::EAGAIN, -libc::EINVAL] {
+            let done = usize::try_from(result).unwrap_or(0);
+            memory.fill(0xEE);
+            memory[..done].copy_from_slice(&all[..done]);
+            assert_eq!(local.redo(request, result), Ok(all.len()), "{result}");
+            assert!(memory[..all.len()] == all, "{result}");
+        }
+        assert_eq!(local.redo(request, -libc::EIO), Err(Errno::EIO));
+    }
+}

@@ -236,7 +236,8 @@ impl File {
         let shared = self.writable()?;
         let (_using, engine) = (shared.using(), &shared.engine);
         let start = usize::try_from(offset).map_err(|_| error_of(Errno::EFBIG))?;
-        let write = |at, n, f: &mut dyn FnMut(faultless_base::Span)| engine.write_with(at, n, f);
+        let zeroes = engine.grow_for(start, bytes.len()).map_err(error_of)?;
+        let write = |at, n, f: &mut dyn FnMut(faultless_base::Span)| engine.write_with(at, n, zeroes, f);
         // SAFETY: the caller's bytes.
         let written = unsafe { shared.copy_in(start, bytes.len(), bytes.as_ptr() as usize, write) };
         flush::note_write();

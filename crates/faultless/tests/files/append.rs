@@ -1,13 +1,17 @@
 //! Files that grow by calls, while other processes read, extend or shorten them.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
+use std::thread;
 
-use faultless::file::File;
+use faultless::file::{Backing, CacheGroup, File};
 
 use crate::chance::Chance;
 use crate::lazy::{can_be_lazy, opened_writable};
-use crate::{PAGE, SLOT, budget, bytes, named, read_all};
+use crate::plain::Plain;
+use crate::{PAGE, SLOT, budget, bytes, hole, named, read_all};
 
 /// Records of any length, one behind the other. By other means the file is as long as what was written, at each moment.
 #[test]
@@ -173,4 +177,94 @@ fn memory_ahead_of_records_is_no_page_yet() {
     file.sync().unwrap();
     assert!(fs::read(named.path()).unwrap() == all);
     assert_eq!(file.present(), 22 * PAGE);
+}
+
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A file by small pages, of which it is noted how it grows. While it is read once, another thread does something.
+struct Watched {
+    plain: Plain,
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
+    grown: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Watched {
+    fn of(bytes: Vec<u8>) -> Self {
+        Self { plain: Plain::of(bytes), meanwhile: Arc::default(), grown: Arc::default() }
+    }
+}
+
+impl Backing for Watched {
+    fn length(&self) -> io::Result<u64> {
+        self.plain.length()
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.plain.read(offset, buffer)?;
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            thread::spawn(meanwhile).join().unwrap();
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.plain.write(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.plain.sync()
+    }
+
+    fn grow(&self, length: u64) -> io::Result<()> {
+        self.grown.lock().unwrap().push(length);
+        self.plain.grow(length)
+    }
+
+    fn is_huge(&self) -> bool {
+        false
+    }
+}
+
+/// Two threads append, and the bytes of the second one go from memory before the first has come to their page: they were
+/// no zeroes then any more.
+#[test]
+fn bytes_that_another_thread_appends_to_the_same_page_stay() {
+    let _alone = budget(64 << 20);
+    let (at, end) = (3 * PAGE + 5, SLOT + PAGE + 100);
+    let watched = Watched::of(bytes(at, 1));
+    let meanwhile = Arc::clone(&watched.meanwhile);
+    let file = Arc::new(File::with_backing(watched).unwrap());
+    let other = Arc::clone(&file);
+    *meanwhile.lock().unwrap() = Some(Box::new(move || {
+        other.write_at(b"theirs", end as u64).unwrap();
+        other.sync_range(SLOT as u64..u64::MAX).unwrap();
+        assert!(other.drop_range(SLOT as u64..u64::MAX) > 0);
+        // Another page, so that there are small ones.
+        other.read_at(&mut [0], SLOT as u64).unwrap();
+    }));
+    let ours = bytes(end - at, 2);
+    assert_eq!(file.write_at(&ours, at as u64).unwrap(), ours.len());
+    assert!(meanwhile.lock().unwrap().is_none());
+    assert!(read_all(&file) == [&bytes(at, 1)[..], &ours, b"theirs"].concat());
+}
+
+/// A write makes the file as long as it takes in one step, also in a group whose faults may need the room of its pages.
+#[test]
+fn a_write_makes_a_file_of_a_group_longer_once() {
+    let _alone = budget(64 << 20);
+    let group = CacheGroup::new(4 * SLOT).unwrap();
+    let lazy = hole(SLOT as u64);
+    let lazy = group.open(lazy.path()).unwrap();
+    let _lazy = lazy.map_lazy(0, SLOT);
+    let watched = Watched::of(bytes(PAGE, 1));
+    let grown = Arc::clone(&watched.grown);
+    let file = group.file_with_backing(watched).unwrap();
+    let ours = bytes(300_000, 2);
+    for end in [PAGE + 7, PAGE + 7 + ours.len()] {
+        assert_eq!(file.write_at(&ours, end as u64).unwrap(), ours.len());
+        assert_eq!(*grown.lock().unwrap().last().unwrap(), (end + ours.len()) as u64);
+    }
+    assert_eq!(grown.lock().unwrap().len(), 2);
+    assert!(read_all(&file) == [&bytes(PAGE, 1)[..], &[0; 7], &ours, &ours].concat());
 }

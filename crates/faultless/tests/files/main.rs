@@ -27,6 +27,7 @@ mod random;
 mod resize;
 mod snapshot_races;
 mod snapshots;
+mod system;
 
 use std::fs;
 use std::io;

@@ -7,6 +7,8 @@
 mod blocks;
 mod files;
 mod group;
+mod history;
+mod lengths;
 mod pace;
 mod regions;
 mod snapshots;
@@ -31,7 +33,7 @@ const BUDGET: u64 = 16 << 20;
 /// A worker, and its name.
 type Worker = (&'static str, fn(&Pace) -> usize);
 
-const WORKERS: [Worker; 9] = [
+const WORKERS: [Worker; 10] = [
     ("snapshots", snapshots::work),
     ("regions", regions::work),
     ("swapped", regions::work_above_a_budget),
@@ -40,6 +42,7 @@ const WORKERS: [Worker; 9] = [
     ("files", files::work),
     ("private mappings", files::work_privately),
     ("a file in a group", threads::work),
+    ("a file of any length", lengths::work),
     ("pressure", group::press),
 ];
 

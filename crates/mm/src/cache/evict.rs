@@ -82,6 +82,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             change.stay();
             return false;
         }
+        self.gone.fetch_add(1, Relaxed);
         match is_tracked {
             true => change.gone(if self.memory.frees_tables() { 0 } else { flag::TABLE }),
             false => self.let_go(change, slot, to),

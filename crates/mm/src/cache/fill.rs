@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::cache::backing::Backing;
 use crate::cache::group::{Room, Size};
 use crate::cache::index::{Change, Entry, Part, Pin, flag};
+use crate::cache::resize::Zeroes;
 use crate::frame::buddy::Kind;
 use crate::frame::purpose::Need;
 use crate::frame::store::Frame;
@@ -58,11 +59,17 @@ pub(super) struct Run {
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Has pages of a slot be present that are inside the file, and stay for as long as the pin.
     pub(super) fn bring(&self, slot: usize, part: Part) -> Result<Pin<'_>, Errno> {
-        self.pin_with_room(slot, part, Size::Any, |room| self.bring_new(slot, part, Part::NONE, room))
+        self.pin_with_room(slot, part, Size::Any, |room| self.bring_new(slot, part, Zeroes::NONE, room))
     }
 
-    /// The same where the caller has a pin, and `new` of them have come to the file just now, as zeroes.
-    pub(super) fn bring_new(&self, slot: usize, part: Part, new: Part, room: &mut Room<'_>) -> Result<(), Errno> {
+    /// The same where the caller has a pin, and some of them may have come to the file just now, as zeroes.
+    pub(super) fn bring_new(
+        &self,
+        slot: usize,
+        part: Part,
+        zeroes: Zeroes,
+        room: &mut Room<'_>,
+    ) -> Result<(), Errno> {
         if self.index.has(Entry::Present, slot, part) {
             return Ok(());
         }
@@ -70,7 +77,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if self.holds[slot].load(Relaxed) == 0 && self.takes_room(slot, part) {
             self.make_room();
         }
-        self.bring_beside(slot, part, new, room)
+        self.bring_beside(slot, part, zeroes, room)
     }
 
     /// The same, and nothing goes for it.
@@ -78,7 +85,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         &self,
         slot: usize,
         part: Part,
-        new: Part,
+        zeroes: Zeroes,
         room: &mut Room<'_>,
     ) -> Result<(), Errno> {
         let change = self.change(slot);
@@ -88,6 +95,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let before = self.share(slot);
         // A slot that has nothing yet may get a frame.
         if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
+            let new = self.zeroes_in(zeroes, slot, part);
             while let run = self.index.run(Entry::Present, slot, new, false)
                 && run != Part::NONE
             {

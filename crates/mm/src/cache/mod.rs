@@ -66,6 +66,7 @@ use crate::cache::backing::Backing;
 use crate::cache::flush::Ages;
 use crate::cache::group::Size;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
+use crate::cache::resize::Zeroes;
 use crate::cache::share::{Account, Share};
 use crate::cache::snapshot::Moments;
 use crate::cache::staging::Staging;
@@ -122,6 +123,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     hand: AtomicUsize,
     /// When no huge page could be had for small ones, in ms; 0: not yet.
     collapse_failed: AtomicUsize,
+    /// How often pages have gone to make room, or on request; changed with the slot's lock.
+    gone: AtomicUsize,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
     moments: Moments,
@@ -166,6 +169,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             ages,
             hand: AtomicUsize::new(0),
             collapse_failed: AtomicUsize::new(0),
+            gone: AtomicUsize::new(0),
             staging: Late::new(),
             moments: Moments::new(),
         })
@@ -243,30 +247,32 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Calls `f` with the memory of a range of bytes inside the file, up to 2 MiB at a time. It stays there until `f`
     /// returns. The bytes for which that was done, or why it could not be done for the first.
     pub fn with(&self, offset: usize, bytes: usize, how: Use, f: impl FnMut(Span)) -> Result<usize, Errno> {
-        self.with_zeroes(offset, bytes, how, usize::MAX, f)
+        self.with_zeroes(offset, bytes, how, Zeroes::NONE, f)
     }
 
-    /// The same for a write, for which the file becomes as long as it takes.
-    pub fn write_with(&self, offset: usize, bytes: usize, f: impl FnMut(Span)) -> Result<usize, Errno> {
-        let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
-        let zeroes = if bytes == 0 { usize::MAX } else { self.grow_by_zeroes(end)? };
+    /// The same for a write, for which [`Cache::grow_for`] has made the file as long as it takes.
+    pub fn write_with(
+        &self,
+        offset: usize,
+        bytes: usize,
+        zeroes: Zeroes,
+        f: impl FnMut(Span),
+    ) -> Result<usize, Errno> {
         self.with_zeroes(offset, bytes, Use::Write, zeroes, f)
     }
 
-    /// As [`Cache::with`]. Whole pages from `zeroes` on have come to the file as zeroes just now.
     fn with_zeroes(
         &self,
         offset: usize,
         bytes: usize,
         how: Use,
-        zeroes: usize,
+        zeroes: Zeroes,
         mut f: impl FnMut(Span),
     ) -> Result<usize, Errno> {
         let mut done = 0;
         for (slot, bytes, part) in self.parts_by(offset, bytes, self.step()) {
-            let new = part.from(zeroes.saturating_sub(slot * SLOT) / PAGE);
             let brought = self.pin_with_room(slot, part, Size::Any, |room| {
-                self.bring_for(slot, how, || self.bring_new(slot, part, new, room))
+                self.bring_for(slot, how, || self.bring_new(slot, part, zeroes, room))
             });
             let _pin = match brought {
                 Ok(pin) => pin,

@@ -13,6 +13,21 @@ use crate::cache::evict::To;
 use crate::cache::index::{Change, Entry, Part, flag};
 use crate::cache::{Cache, Use};
 
+/// Zeroes that came to a file when it became longer. They are its bytes for as long as no page has gone since: one that
+/// has may have been written to.
+#[derive(Clone, Copy)]
+pub struct Zeroes {
+    /// From this byte on.
+    from: usize,
+    /// How often pages had gone by then.
+    gone: usize,
+}
+
+impl Zeroes {
+    /// None are known.
+    pub(super) const NONE: Self = Self { from: usize::MAX, gone: 0 };
+}
+
 /// A page that a backing reads into.
 #[repr(align(4096))]
 struct Scratch([u8; PAGE]);
@@ -23,16 +38,29 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.grow_by_zeroes(length).map(drop)
     }
 
-    /// The same. From where on the file has pages of zeroes that came by this, up to its end.
-    pub(super) fn grow_by_zeroes(&self, length: usize) -> Result<usize, Errno> {
+    /// The same for a write. The zeroes are for [`Cache::write_with`], of a caller that uses the file all the time.
+    pub fn grow_for(&self, offset: usize, bytes: usize) -> Result<Zeroes, Errno> {
+        let end = offset.checked_add(bytes).ok_or(Errno::EFBIG)?;
+        if bytes == 0 { Ok(Zeroes::NONE) } else { self.grow_by_zeroes(end) }
+    }
+
+    /// Those of them that are pages of a part of a slot. The caller has its lock.
+    pub(super) fn zeroes_in(&self, zeroes: Zeroes, slot: usize, part: Part) -> Part {
+        match self.gone.load(Relaxed) == zeroes.gone {
+            true => part.from(zeroes.from.saturating_sub(slot * SLOT) / PAGE),
+            false => Part::NONE,
+        }
+    }
+
+    fn grow_by_zeroes(&self, length: usize) -> Result<Zeroes, Errno> {
         // It does not become shorter while the caller uses it.
         if length <= self.length() {
-            return Ok(usize::MAX);
+            return Ok(Zeroes::NONE);
         }
         let _resizing = self.resizing.lock();
         let old = self.length();
         if length <= old {
-            return Ok(usize::MAX);
+            return Ok(Zeroes::NONE);
         }
         if length > self.span.bytes() {
             return Err(Errno::EFBIG);
@@ -44,9 +72,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         // Another process may have made it longer, too: what it wrote is there.
         let before = self.backing.grow(length as u64)?;
         self.zero_tail(old);
+        // Before another thread can write there.
+        let gone = self.gone.load(Relaxed);
         self.length.store(length, Relaxed);
-        let zeroes = usize::try_from(before).unwrap_or(usize::MAX).max(old);
-        Ok(zeroes.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX))
+        let from = usize::try_from(before).unwrap_or(usize::MAX).max(old);
+        Ok(Zeroes { from: from.checked_next_multiple_of(PAGE).unwrap_or(usize::MAX), gone })
     }
 
     /// The file has become longer by other means, and has bytes there. Where they are in a page that is in memory they

@@ -19,6 +19,7 @@ use faultless_page::stats::Counter;
 use crate::cache::backing::Backing;
 use crate::cache::group::{Room, Size};
 use crate::cache::index::{Change, Entry, Part, flag};
+use crate::cache::resize::Zeroes;
 use crate::cache::staging::{PLACE_PAGES, Staging};
 use crate::cache::{Cache, Use};
 
@@ -136,8 +137,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let size = if again.is_some() { Size::Small } else { Size::Any };
         let bring = |room: &mut Room<'_>| {
             self.bring_for(slot, how, || match again {
-                Some(_) => self.bring_beside(slot, part, Part::NONE, room),
-                None => self.bring_new(slot, part, Part::NONE, room),
+                Some(_) => self.bring_beside(slot, part, Zeroes::NONE, room),
+                None => self.bring_new(slot, part, Zeroes::NONE, room),
             })
         };
         let _pin = self.pin_with_room(slot, part, size, bring)?;

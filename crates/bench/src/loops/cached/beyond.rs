@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use faultless::file::{self, Delivery};
 
 use super::disk::{self, Buffers};
 use super::kinds::{Route, Work};
+use super::umap::Umap;
 use super::{RECORD, check, first_word, shuffled, zipf};
 
 /// Bytes that go in one call where records follow each other.
@@ -91,6 +92,7 @@ impl Bytes {
 enum Opened {
     Page { file: File, at: Bytes },
     Direct(File),
+    Umap(Arc<Umap>, Bytes),
     Library { file: file::File, at: Option<Bytes>, _mapping: Option<Lazy> },
 }
 
@@ -132,6 +134,13 @@ impl Opened {
                 Ok(Self::Page { file, at: Bytes(at) })
             }
             Route::Direct | Route::Ring => Ok(Self::Direct(disk::open_direct(&what.file, is_written)?)),
+            Route::Umap => {
+                let file = disk::open_direct(&what.file, is_written)?;
+                let page = if what.work.is_by_huge_pages() { LARGE } else { RECORD };
+                let umap = Umap::new(file, bytes, page, what.memory)?;
+                let at = Bytes(umap.start());
+                Ok(Self::Umap(umap, at))
+            }
             Route::Calls | Route::Signal | Route::Thread | Route::Prefetched => {
                 let file = match what.work.is_by_huge_pages() {
                     true => file::File::new(&file)?,
@@ -160,6 +169,14 @@ impl Opened {
                 (0..bytes / CHUNK).try_for_each(|i| file.read_exact_at(&mut buffer, (i * CHUNK) as u64))
             }
             Self::Direct(_) => Ok(()),
+            // Sequential reads begin without a cache.
+            Self::Umap(umap, _) => {
+                if bytes > 0 {
+                    umap.fill()
+                } else {
+                    Ok(())
+                }
+            }
             Self::Library { file, .. } => file.prefetch(std::slice::from_ref(&(0..bytes as u64))).map(drop),
         }
     }
@@ -167,6 +184,7 @@ impl Opened {
     fn sync(&self) -> io::Result<()> {
         match self {
             Self::Page { file, .. } | Self::Direct(file) => file.sync_data(),
+            Self::Umap(umap, _) => umap.sync(),
             Self::Library { file, .. } => file.sync(),
         }
     }
@@ -192,7 +210,9 @@ impl Reader<'_> {
                 break;
             }
             let word = match opened {
-                Opened::Page { at, .. } | Opened::Library { at: Some(at), .. } => at.word(number),
+                Opened::Page { at, .. } | Opened::Umap(_, at) | Opened::Library { at: Some(at), .. } => {
+                    at.word(number)
+                }
                 Opened::Direct(file) => {
                     file.read_exact_at(buffer, (number * RECORD) as u64)?;
                     first_word(buffer)
@@ -205,7 +225,9 @@ impl Reader<'_> {
             self.found(number, word)?;
             if self.what.work == Work::Writes {
                 match opened {
-                    Opened::Page { at, .. } | Opened::Library { at: Some(at), .. } => at.change(number),
+                    Opened::Page { at, .. } | Opened::Umap(_, at) | Opened::Library { at: Some(at), .. } => {
+                        at.change(number)
+                    }
                     Opened::Direct(file) => {
                         buffer[8..16].copy_from_slice(&(number as u64).to_ne_bytes());
                         file.write_all_at(buffer, (number * RECORD) as u64)?;
@@ -259,7 +281,9 @@ impl Reader<'_> {
         for chunk in 0..records / EACH {
             let offset = (chunk * CHUNK) as u64;
             match (opened, self.what.route) {
-                (Opened::Page { at, .. }, Route::Plain) | (Opened::Library { at: Some(at), .. }, _) => {
+                (Opened::Page { at, .. }, Route::Plain)
+                | (Opened::Umap(_, at), _)
+                | (Opened::Library { at: Some(at), .. }, _) => {
                     for number in chunk * EACH..(chunk + 1) * EACH {
                         self.found(number, at.word(number))?;
                     }
@@ -294,7 +318,7 @@ impl Reader<'_> {
             }
             let offset = (part * LARGE) as u64;
             match opened {
-                Opened::Page { at, .. } | Opened::Library { at: Some(at), .. } => {
+                Opened::Page { at, .. } | Opened::Umap(_, at) | Opened::Library { at: Some(at), .. } => {
                     if self.what.route == Route::Announced {
                         // SAFETY: advice about a part of the mapping.
                         unsafe { libc::madvise((at.0 + part * LARGE) as *mut _, LARGE, libc::MADV_WILLNEED) };
@@ -420,7 +444,9 @@ mod tests {
                 Err(error) => panic!("{route:?} {work:?}: {error}"),
             }
         };
-        for route in [Route::Plain, Route::Advised, Route::Direct, Route::Ring, Route::Calls, Route::Signal] {
+        for route in
+            [Route::Plain, Route::Advised, Route::Direct, Route::Ring, Route::Umap, Route::Calls, Route::Signal]
+        {
             run(route, Work::Random, 2);
             run(route, Work::Sequential, 1);
             run(route, Work::Zipfian, 2);
@@ -430,7 +456,7 @@ mod tests {
         for route in [Route::Announced, Route::Ring, Route::Prefetched] {
             run(route, Work::List, 2);
         }
-        for route in [Route::Advised, Route::Direct, Route::Calls, Route::Signal, Route::Thread] {
+        for route in [Route::Advised, Route::Direct, Route::Umap, Route::Calls, Route::Signal, Route::Thread] {
             run(route, Work::Writes, 1);
         }
         let bytes = std::fs::read(&file).unwrap();

@@ -16,6 +16,8 @@ pub enum Route {
     Direct,
     /// Many reads at a time past the page cache.
     Ring,
+    /// As UMap pages a file.
+    Umap,
     /// Calls of the library.
     Calls,
     /// A lazy mapping of the library, by signal.
@@ -37,6 +39,8 @@ impl Route {
             (Self::Direct, _) => "pread and pwrite, O_DIRECT",
             (Self::Ring, Work::Sequential | Work::Large) => "io_uring, 2 MiB, depth 8",
             (Self::Ring, _) => "io_uring, depth 32",
+            (Self::Umap, Work::Sequential | Work::Large) => "as UMap does it, pages of 2 MiB",
+            (Self::Umap, _) => "as UMap does it",
             (Self::Calls, _) => "faultless, calls",
             (Self::Signal, _) => "faultless, lazy, by signal",
             (Self::Thread, _) => "faultless, lazy, by thread",

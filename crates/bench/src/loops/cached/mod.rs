@@ -6,6 +6,7 @@ mod disk;
 mod inside;
 mod kinds;
 mod target;
+mod umap;
 mod zipf;
 
 use std::io;

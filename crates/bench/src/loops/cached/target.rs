@@ -41,6 +41,11 @@ impl Way {
             Self::Huge => "faultless, huge pages",
         }
     }
+
+    /// Whether it is the library's.
+    pub fn is_library(self) -> bool {
+        matches!(self, Self::Small | Self::Huge)
+    }
 }
 
 /// What is done to records.
