@@ -70,7 +70,7 @@ enum faultless_error {
     FAULTLESS_E_TOO_MANY_REGIONS = 7,  /* more than 4096 with FAULTLESS_SIGNAL */
     FAULTLESS_E_SIGBUS_BLOCKED = 8,    /* this thread blocks SIGBUS */
     FAULTLESS_E_SIGBUS_TAKEN = 9,      /* another handler for SIGBUS was installed later */
-    FAULTLESS_E_OUTSIDE = 10,          /* the part is empty, not whole pages, or not inside the region */
+    FAULTLESS_E_OUTSIDE = 10,          /* the part or file is empty, or it is not whole pages, or not inside the region */
     FAULTLESS_E_MAPPED = 11,           /* something is mapped there already */
     FAULTLESS_E_NOT_MAPPED = 12,       /* a part of it is not mapped, or to be moved in several pieces */
     FAULTLESS_E_RIGHTS = 13,           /* it may not be used like that all over */
@@ -262,7 +262,8 @@ enum faultless_access {
 
 /* Maps a part of a file that may be larger than memory. Its pages come when they are touched, and go beyond the knob `budget`. A page
  * that cannot be read is a SIGBUS. `access` is one of enum faultless_access. The mapping is the caller's, as above. Errors: _PART,
- * _NO_USERFAULTFD, _NO_FEATURE (Linux 6.8), _NO_THREAD, _VALGRIND. */
+ * _NO_USERFAULTFD, _NO_FEATURE (Linux 6.8), _NO_THREAD, _VALGRIND; _NO_SNAPSHOTS to write to the file, while it has a snapshot and
+ * faultless_file_allow_snapshots was not called. */
 int faultless_file_map_lazy(const faultless_file *file, uint64_t offset, size_t length, int access, faultless_mapping **mapping);
 /* How faults of lazy mappings of this file are delivered: FAULTLESS_THREAD, unless this says FAULTLESS_SIGNAL before the first of them.
  * FAULTLESS_BEST leaves it as it is. Copies that are changed alone have threads in any case. Errors: _CHOICE where it is decided. */
@@ -273,7 +274,7 @@ int faultless_file_deliver(const faultless_file *file, int delivery);
 int faultless_file_allow_snapshots(const faultless_file *file);
 /* Takes a snapshot of all of a file, or of what is mapped, while it goes on changing: see faultless_snapshot_take for what it is. It
  * keeps the file open. Errors: _NO_SNAPSHOTS where not all writes can be noticed: a mapping for writing that is not lazy, or one that
- * is, without faultless_file_allow_snapshots before; _TOO_MANY_SNAPSHOTS. */
+ * is, without faultless_file_allow_snapshots before; _TOO_MANY_SNAPSHOTS; _OUTSIDE of an empty file. */
 int faultless_file_snapshot(const faultless_file *file, faultless_snapshot **snapshot);
 int faultless_mapping_snapshot(const faultless_mapping *mapping, faultless_snapshot **snapshot);
 /* 1 if a system call may be given memory of it that was not touched yet; 0 if it fails with EFAULT then. */

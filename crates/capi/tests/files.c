@@ -81,6 +81,10 @@ static int lazy(const char *name, size_t length) {
     CHECK(faultless_file_map_lazy(file, 0, length, 3, &mapping) == FAULTLESS_E_ARGUMENT);
     CHECK(faultless_file_map_lazy(file, 0, length, FAULTLESS_READ_FILE, NULL) == FAULTLESS_E_ARGUMENT);
     CHECK(faultless_file_map_lazy(file, 0, length + 1, FAULTLESS_READ_FILE, &mapping) == FAULTLESS_E_PART);
+    faultless_snapshot *snapshot = NULL;
+    CHECK(faultless_file_snapshot(file, &snapshot) == 0);
+    CHECK(faultless_file_map_lazy(file, 0, length, FAULTLESS_WRITE_FILE, &mapping) == FAULTLESS_E_NO_SNAPSHOTS && mapping == NULL);
+    faultless_snapshot_free(snapshot);
     int error = faultless_file_map_lazy(file, 0, length, FAULTLESS_WRITE_FILE, &mapping);
     if (error == FAULTLESS_E_NO_USERFAULTFD || error == FAULTLESS_E_NO_FEATURE) {
         faultless_file_free(file);
@@ -109,6 +113,8 @@ int main(int argc, char **argv) {
     int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
     faultless_file *file = NULL;
     CHECK(faultless_file_new(fd, 0, &file) == 0);
+    faultless_snapshot *snapshot = NULL;
+    CHECK(faultless_file_snapshot(file, &snapshot) == FAULTLESS_E_OUTSIDE && snapshot == NULL);
     static char bytes[4 * MIB], got[4 * MIB];
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (char)(i * 7 + i / PAGE);

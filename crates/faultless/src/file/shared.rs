@@ -298,19 +298,18 @@ impl Shared {
     pub(super) fn notice_changes(&self, file: &File) -> io::Result<()> {
         // It is not this library that changes it meanwhile.
         let _alone = self.alone();
+        let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        // Before anything is dropped: snapshots keep what is in memory. Mappings keep what they have.
+        if length < self.engine.length() && !self.is_mapped_behind(length) {
+            self.engine.notice_end(length).map_err(kernel)?;
+        }
         if let Some(local) = self.engine.backing().local()
             && !local.note_change()
         {
             self.engine.evict_range(0, usize::MAX, To::Store);
         }
-        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        let noticed = match length >= self.engine.length() {
-            true => self.engine.extend(length),
-            // Mappings keep what they have, and snapshots.
-            false if self.is_mapped_behind(length) || self.engine.has_snapshots() => Ok(()),
-            false => self.engine.truncate(length),
-        };
-        noticed.map_err(|error| io::Error::from_raw_os_error(error.number()))
+        self.engine.extend(length).map_err(kernel)
     }
 
     fn is_mapped_behind(&self, length: usize) -> bool {

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless::file::{Delivery, File, MappingMut, Snapshot};
-use faultless::region::Save;
+use faultless::region::{Error, Save};
 use faultless_page::stats::Counter;
 
 use crate::chance::Chance;
@@ -385,4 +385,38 @@ fn a_forked_child_has_no_snapshot_of_a_file() {
     };
     assert!(passes_in_child(in_child));
     assert!(all_of(&snapshot) == was && snapshot.held() == PAGE);
+}
+
+/// Another process makes the file shorter: who opens it then sees its length. The snapshot keeps what was in memory.
+#[test]
+fn a_file_that_others_made_shorter_is_opened_so_beside_a_snapshot() {
+    let _alone = budget(64 << 20);
+    let (all, named) = filled(3 * SLOT, 5);
+    let file = File::open(named.path()).unwrap();
+    let mut page = vec![0; PAGE];
+    assert_eq!(file.read_at(&mut page, 2 * SLOT as u64).unwrap(), PAGE);
+    let snapshot = file.snapshot().unwrap();
+    let end = SLOT + PAGE + 7;
+    named.as_file().set_len(end as u64).unwrap();
+    let again = File::open(named.path()).unwrap();
+    assert_eq!((again.len(), file.len(), snapshot.len()), (end as u64, end as u64, all.len()));
+    assert!(read_all(&again) == all[..end]);
+    assert!(again.map(0, end + 1).is_err());
+    // What was in memory, and what the file has still.
+    for (at, n) in [(2 * SLOT, PAGE), (0, end)] {
+        let mut part = vec![0; n];
+        snapshot.read_at(at, &mut part).unwrap();
+        assert!(part == all[at..at + n]);
+    }
+    // The rest is nowhere: an error, and not zeroes.
+    assert_eq!(snapshot.read_at(2 * SLOT - PAGE, &mut page).unwrap_err(), Error::Kernel(libc::EIO));
+    // Longer again, by this process: its bytes are zeroes there, and the snapshot has what it had.
+    let writer = opened_writable(&named, false);
+    writer.set_len(3 * SLOT as u64).unwrap();
+    assert_eq!(
+        (writer.read_at(&mut page, 2 * SLOT as u64).unwrap(), page.iter().all(|byte| *byte == 0)),
+        (PAGE, true)
+    );
+    snapshot.read_at(2 * SLOT, &mut page).unwrap();
+    assert!(page == all[2 * SLOT..2 * SLOT + PAGE]);
 }

@@ -126,6 +126,19 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             // Before: it may write back to make room.
             self.preserve_range(length / PAGE * PAGE, old - length / PAGE * PAGE)?;
         }
+        self.cut(length)
+    }
+
+    /// The same where others have made it so short: snapshots keep what is in memory of the bytes that went.
+    pub fn notice_end(&self, length: usize) -> Result<(), Errno> {
+        let (from, old) = (length / PAGE * PAGE, self.length());
+        if from < old {
+            self.preserve_present(from, old - from);
+        }
+        self.cut(length)
+    }
+
+    fn cut(&self, length: usize) -> Result<(), Errno> {
         // A fault that needs room may write back at any time: no page goes while it is written.
         let _syncing = self.syncing.lock();
         let _resizing = self.resizing.lock();

@@ -209,6 +209,26 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(())
     }
 
+    /// The same of what is in memory: the file does not have the rest any more.
+    pub(super) fn preserve_present(&self, offset: usize, bytes: usize) {
+        if !self.has_snapshots() {
+            return;
+        }
+        for (slot, _, part) in self.parts(offset, bytes) {
+            let _change = self.change(slot);
+            let mut rest = part;
+            loop {
+                let run = self.index.run(Entry::Present, slot, rest, true);
+                if run == Part::NONE {
+                    break;
+                }
+                self.preserve(slot, run, self.pages(slot, run).start);
+                let next = run.first + run.count;
+                rest = Part { first: next, count: part.first + part.count - next };
+            }
+        }
+    }
+
     /// Notes that snapshots have zeroes in pages that are not in memory, if these are a hole of the file.
     fn note_hole(&self, chain: &Chain, slot: usize, run: Part) -> bool {
         let _change = self.change(slot);
