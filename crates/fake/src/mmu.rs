@@ -75,6 +75,8 @@ struct State {
     pages: BTreeMap<usize, Page>,
     /// Writes to these raise faults.
     protected: BTreeSet<usize>,
+    /// The first write to each of these is noted: it is not one of them any more.
+    noted: BTreeSet<usize>,
     /// Of these the kernel itself brings the missing pages.
     given: BTreeSet<usize>,
     /// Slots in which an access or a page has left a table behind.
@@ -97,9 +99,12 @@ struct State {
     no_copies: usize,
     /// Pages of the memory aside that are there.
     aside: BTreeSet<usize>,
+    /// The most pages that there ever were, in both.
+    most: usize,
     /// What the store has, by the number of a page in the region.
     store: BTreeMap<usize, u8>,
     store_failures: VecDeque<Errno>,
+    write_failures: VecDeque<Errno>,
     /// Pages that do not move.
     pinned: BTreeSet<usize>,
     /// The address space is locked for a fork, and this is what the child has so far.
@@ -249,6 +254,9 @@ impl FakeMmu {
         }
         if byte.is_some() && state.pages.contains_key(&page) && state.protected.contains(&page) {
             return Found::Missing;
+        }
+        if byte.is_some() {
+            state.noted.remove(&page);
         }
         let Some(held) = state.pages.get_mut(&page) else { return Found::Missing };
         if matches!(held, Page::Poison) {

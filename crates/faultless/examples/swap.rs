@@ -53,6 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Counter::SwapAside,
         Counter::SwapBack,
         Counter::SwapOut,
+        Counter::SwapClean,
         Counter::SwapIn,
         Counter::SwapDirect,
         Counter::SwapRefaults,

@@ -110,6 +110,31 @@ fn memory_is_had_and_given_back_where_all_is_locked() {
     }
 }
 
+/// The memory for the copies of a snapshot is as long as the region, and comes page by page.
+#[test]
+fn a_snapshot_takes_no_memory_at_once_where_all_is_locked() {
+    passes_apart(|| {
+        if !lock(libc::MCL_CURRENT | libc::MCL_FUTURE) {
+            return;
+        }
+        let Some(mut region) = region(Delivery::Thread) else { return };
+        region.as_mut_slice().unwrap()[..PAGE].fill(1);
+        let before = status("VmRSS");
+        let snapshot = match region.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(Error::NoSnapshots(why)) => return faultless_testkit::skip(why),
+            Err(error) => panic!("{error}"),
+        };
+        // A handler of its own comes with it.
+        let more = status("VmRSS").saturating_sub(before);
+        assert!(more < 40 * MIB, "{} MiB", more >> 20);
+        region.as_mut_slice().unwrap()[..PAGE].fill(2);
+        let mut bytes = [0; PAGE];
+        snapshot.read_at(0, &mut bytes).unwrap();
+        assert_eq!((bytes, snapshot.held()), ([1; PAGE], PAGE));
+    });
+}
+
 #[test]
 fn a_limit_of_addresses_is_not_used_up() {
     passes(|| {

@@ -315,6 +315,8 @@ counters! {
     SwapBack, "swap_back", Bytes;
     /// Written to the stores of mapped regions, and not in memory any more.
     SwapOut, "swap_out", Bytes ("pswpout");
+    /// Not in memory any more without being written: the stores of mapped regions have it since it was read.
+    SwapClean, "swap_clean", Bytes;
     /// Read from the stores of mapped regions.
     SwapIn, "swap_in", Bytes ("pswpin");
     /// Times that a fault of a mapped region had to let pages go first, because the background had not kept room.

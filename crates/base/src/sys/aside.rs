@@ -24,6 +24,28 @@ pub trait Aside {
     fn put_back(&self, _from: usize, _to: Span) -> Result<(), Stopped> {
         Err(Stopped { done: 0, error: Errno::ENOSYS })
     }
+    /// Whether the kernel notes the first write to a page that [`Aside::put_copy`] brings.
+    fn notes_writes(&self) -> bool {
+        false
+    }
+    /// Copies pages from there to where the region misses them. From the first moment on their first writes are noted.
+    /// Threads that wait for them still wait.
+    fn put_copy(&self, _from: usize, _to: Span) -> Result<(), Stopped> {
+        Err(Stopped { done: 0, error: Errno::ENOSYS })
+    }
+    /// The first run of pages of the region that are there, came by that, and were not written to since; an empty one if
+    /// there is none. `None`: the kernel does not say.
+    fn first_unwritten(&self, _span: Span) -> Option<Span> {
+        None
+    }
+    /// Copies pages of the region to memory aside, to be compared later. It waits for no page; whether all were there.
+    fn peek(&self, _from: Span, _to: usize) -> bool {
+        false
+    }
+    /// Whether a page aside has the bytes of such a copy.
+    fn is_as_copy(&self, _page: usize, _copy: usize) -> bool {
+        false
+    }
     /// A checksum of a page aside; `None`: all of it is zero.
     fn digest(&self, _page: usize) -> Option<u32> {
         None

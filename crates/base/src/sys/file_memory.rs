@@ -116,8 +116,7 @@ impl FileMemory for UserMemory {
         // Small pages stay small: a huge page comes by a move alone.
         Linux.huge(span, Huge::Refused);
         // Where the program has all future memory locked, all of a file would come when it is opened.
-        // SAFETY: the reservation just made.
-        let _ = unsafe { syscall(libc::SYS_munlock, [span.start, span.bytes(), 0, 0, 0, 0]) };
+        frames::unlock(span);
         Some(span)
     }
 

@@ -12,6 +12,15 @@ pub fn reserve(bytes: usize) -> Option<usize> {
     reserve_closed(bytes).filter(|at| open(*at, bytes))
 }
 
+/// The same for memory to which no page moves: none of it comes before it is used, also where the program has all future
+/// memory locked.
+pub fn reserve_unlocked(bytes: usize) -> Option<usize> {
+    let at = reserve_closed(bytes)?;
+    // Before it may be accessed: it would come then.
+    unlock(Span::new(at, bytes));
+    open(at, bytes).then_some(at)
+}
+
 /// The same with huge pages advised all over, for [`fill`].
 pub fn reserve_huge(bytes: usize) -> Option<usize> {
     let at = reserve_closed(bytes)?;
@@ -24,6 +33,12 @@ pub fn reserve_huge(bytes: usize) -> Option<usize> {
 pub fn release(span: Span) {
     // SAFETY: memory of this module, which is not used any more.
     unsafe { raw::unmap(span.start, span.bytes()) };
+}
+
+/// Has the kernel not bring a span by itself.
+pub(super) fn unlock(span: Span) {
+    // SAFETY: memory of this module.
+    let _ = unsafe { syscall(libc::SYS_munlock, [span.start, span.bytes(), 0, 0, 0, 0]) };
 }
 
 /// Lets it be accessed; if that cannot be, it is given back.

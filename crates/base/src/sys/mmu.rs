@@ -117,7 +117,7 @@ pub trait Mmu: Aside {
     /// Makes missing pages of a span that may be written present, as an access would. An error where the program itself
     /// has unmapped, closed or mapped over a part.
     fn touch(&self, span: Span) -> Result<(), Errno>;
-    /// Memory for buffers and frames, which no forked child has; at a multiple of 2 MiB.
+    /// Memory for buffers and copies, which no forked child has; at a multiple of 2 MiB. None of it comes before it is used.
     fn reserve(&self, bytes: usize) -> Option<usize>;
     /// Gives that back.
     fn release(&self, span: Span);

@@ -115,6 +115,12 @@ impl Changes {
         self.0.number() as i32
     }
 
+    /// The first run of pages of `span` that are there, came protected, and were not written to since; an empty one if
+    /// there is none. `None`: the kernel does not say.
+    pub fn first_unwritten(&self, span: Span) -> Option<Span> {
+        if self.0.is_open() { first_of(self.0.number(), span, PRESENT | SWAPPED, WRITTEN) } else { None }
+    }
+
     /// Tells `f` of the pages of `span` that are there and were written to since the last call, and has the kernel note
     /// the next writes to them. `span` is registered for that. False: the kernel does not say, and any page may have been
     /// written to.
@@ -179,8 +185,12 @@ fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> O
 /// The first run of such pages, empty if there is none. With little stack, for signal handlers. `None` where the
 /// kernel does not say.
 pub fn first(span: Span, any_of: u64, none_of: u64) -> Option<Span> {
+    first_of(number()? as usize, span, any_of, none_of)
+}
+
+fn first_of(fd: usize, span: Span, any_of: u64, none_of: u64) -> Option<Span> {
     let mut run = [Run::default()];
-    let (told, _) = scan(number()? as usize, span, any_of, none_of, &mut run)?;
+    let (told, _) = scan(fd, span, any_of, none_of, &mut run)?;
     Some(if told > 0 {
         Span { start: run[0].start as usize, end: run[0].end as usize }
     } else {

@@ -70,6 +70,8 @@ pub struct UserMmu<B: Backing + SwapStore> {
     is_shut: AtomicBool,
     /// Writes to protected pages are delivered, too.
     watches_writes: AtomicBool,
+    /// By what it is known which pages were written to, where it is.
+    noted: Option<swap::Noted>,
     backing: B,
 }
 
@@ -95,6 +97,7 @@ impl<B: Backing + SwapStore> UserMmu<B> {
             relocating: Lock::new(()),
             is_shut: AtomicBool::new(false),
             watches_writes: AtomicBool::new(false),
+            noted: None,
             backing,
         };
         mmu.zeroes = zeroes::map().ok_or(Errno::ENOMEM)?;
@@ -431,7 +434,7 @@ impl<B: Backing + SwapStore> Mmu for UserMmu<B> {
     }
 
     fn reserve(&self, bytes: usize) -> Option<usize> {
-        frames::reserve(bytes)
+        frames::reserve_unlocked(bytes)
     }
 
     fn release(&self, span: Span) {

@@ -21,8 +21,11 @@ const FULL: u64 = 1 << 30;
 const OF_PROCESS: u64 = 8 << 20;
 /// The working set, in tenths of the budget.
 const TENTHS: u64 = 12;
-/// What a region may take beyond its budget: 2 MiB for each of its two handlers.
-const OF_HANDLERS: u64 = 4 << 20;
+/// What a region takes beside its budget: stacks of its handlers, and memory for copies.
+const OF_HANDLERS: u64 = 1 << 20;
+/// The same for each page: a word.
+const OF_PAGE: u64 = 8;
+const PAGE: u64 = 4096;
 
 const USES: [Uses; 3] = [Uses::Sequential, Uses::Random, Uses::Zipfian];
 const KERNEL: [Swapper; 2] = [Swapper::Kernel, Swapper::KernelSmall];
@@ -99,7 +102,7 @@ pub fn tables(runs: &mut Runs, aims: &mut Aims) {
     for (what, beside) in verdicts {
         aims.at_most(&what, 1.0, beside);
     }
-    let aimed = (budget + OF_HANDLERS) as f64;
+    let aimed = (budget + OF_HANDLERS + size / PAGE * OF_PAGE) as f64;
     let line = |most: String| {
         format!("memory of a region with a budget: {most}, aimed at {} at most", table::bytes(aimed))
     };

@@ -1,5 +1,7 @@
 //! Pages that leave a region for a while, and the store that has them then.
 
+use std::collections::VecDeque;
+
 use faultless_base::sys::aside::Aside;
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::sys::uffd::Stopped;
@@ -23,14 +25,26 @@ impl FakeMmu {
         self.quietly().store_failures.extend(errors);
     }
 
+    /// The same of writes alone.
+    pub fn fail_writes(&self, errors: &[Errno]) {
+        self.quietly().write_failures.extend(errors);
+    }
+
     /// They all work again.
     pub fn heal_store(&self) {
-        self.quietly().store_failures.clear();
+        let mut state = self.quietly();
+        state.store_failures.clear();
+        state.write_failures.clear();
     }
 
     /// How many pages lie aside.
     pub fn aside(&self) -> usize {
         self.quietly().aside.len()
+    }
+
+    /// The most pages that there were at any moment, in the region and aside.
+    pub fn most(&self) -> usize {
+        self.quietly().most
     }
 
     /// How many pages the store has.
@@ -39,12 +53,25 @@ impl FakeMmu {
     }
 }
 
+fn fails(failures: &mut VecDeque<Errno>) -> Result<(), Errno> {
+    match failures.pop_front() {
+        None | Some(super::WORKS) => Ok(()),
+        Some(error) => Err(error),
+    }
+}
+
 impl State {
+    /// Pages have come.
+    pub(super) fn note_most(&mut self) {
+        self.most = self.most.max(self.pages.len() + self.aside.len());
+    }
+
     fn store_fails(&mut self) -> Result<(), Errno> {
-        match self.store_failures.pop_front() {
-            None | Some(super::WORKS) => Ok(()),
-            Some(error) => Err(error),
-        }
+        fails(&mut self.store_failures)
+    }
+
+    fn write_fails(&mut self) -> Result<(), Errno> {
+        fails(&mut self.write_failures).and(self.store_fails())
     }
 
     fn aside_byte(&self, page: usize) -> u8 {
@@ -92,6 +119,48 @@ impl Aside for FakeMmu {
         Ok(())
     }
 
+    fn notes_writes(&self) -> bool {
+        true
+    }
+
+    fn put_copy(&self, from: usize, to: Span) -> Result<(), Stopped> {
+        let mut state = self.begin_bringing().map_err(|error| Stopped { done: 0, error })?;
+        for (i, page) in pages(to).enumerate() {
+            assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
+            if state.pages.contains_key(&page) {
+                return Err(Stopped { done: i * PAGE, error: Errno::EEXIST });
+            }
+            let byte = state.aside_byte(from / PAGE + i);
+            state.pages.insert(page, Page::Own(byte));
+            state.noted.insert(page);
+        }
+        state.note_most();
+        Ok(())
+    }
+
+    fn first_unwritten(&self, span: Span) -> Option<Span> {
+        let state = self.begin().ok()?;
+        let end = pages(span).end;
+        let first = pages(span).find(|page| state.noted.contains(page)).unwrap_or(end);
+        let last = (first..end).find(|page| !state.noted.contains(page)).unwrap_or(end);
+        Some(Span { start: first * PAGE, end: last * PAGE })
+    }
+
+    fn peek(&self, from: Span, to: usize) -> bool {
+        for (i, page) in pages(from).enumerate() {
+            // Writes go on meanwhile.
+            let Ok(mut state) = self.begin() else { return false };
+            let Some(byte) = state.pages.get(&page).map(|page| page.byte()) else { return false };
+            state.write_reserved(to / PAGE + i, byte);
+        }
+        true
+    }
+
+    fn is_as_copy(&self, page: usize, copy: usize) -> bool {
+        let state = self.quietly();
+        state.aside_byte(page / PAGE) == state.read(copy / PAGE, "compared").unwrap_or(0)
+    }
+
     fn digest(&self, page: usize) -> Option<u32> {
         match self.quietly().aside_byte(page / PAGE) {
             0 => None,
@@ -101,12 +170,16 @@ impl Aside for FakeMmu {
 
     fn write_out(&self, from: Span, offset: u64) -> Result<(), Errno> {
         let mut state = self.when(|_| false);
-        state.store_fails()?;
+        let fails = state.write_fails();
         for (i, page) in pages(from).enumerate() {
-            let byte = state.aside_byte(page);
-            state.store.insert(offset as usize / PAGE + i, byte);
+            // Where it fails, the store has neither the old bytes nor the new.
+            let byte = state.aside_byte(page) ^ if fails.is_err() { 0x80 } else { 0 };
+            let kept = state.store.contains_key(&(offset as usize / PAGE + i));
+            if fails.is_ok() || kept {
+                state.store.insert(offset as usize / PAGE + i, byte);
+            }
         }
-        Ok(())
+        fails
     }
 
     fn read_in(&self, offset: u64, to: Span) -> Result<(), Errno> {
@@ -117,6 +190,7 @@ impl Aside for FakeMmu {
             state.aside.insert(page);
             state.write_reserved(page, byte.expect("read what was never written"));
         }
+        state.note_most();
         state.store_fails()
     }
 

@@ -11,6 +11,7 @@ impl State {
     pub(super) fn lose(&mut self, page: usize) {
         self.pages.remove(&page);
         self.protected.remove(&page);
+        self.noted.remove(&page);
     }
 
     /// What is in a page of the region that may be read, or of reserved memory.
@@ -49,6 +50,7 @@ impl Mmu for FakeMmu {
             state.pages.insert(page, new);
             state.tables.insert(page * PAGE / SLOT);
         }
+        state.note_most();
         Ok(())
     }
 

@@ -45,6 +45,8 @@ impl Delivery {
 pub struct Opened {
     pub uffds: Vec<Uffd>,
     pub way: Option<Way>,
+    /// The kernel lifts the protection of a page by itself at a write, and notes that.
+    pub notes_writes: bool,
 }
 
 /// Messages about what happens to a region without its knowledge.
@@ -55,16 +57,24 @@ pub fn open_with_events(delivery: Delivery, count: usize) -> Result<(Delivery, O
     match delivery {
         Delivery::Best | Delivery::Thread if under_valgrind() => Err(Error::Valgrind),
         Delivery::Best | Delivery::Thread => {
-            let opened = open_all(feature::THREAD_ID | EVENTS, count)?;
+            let opened = open_all(feature::THREAD_ID | EVENTS, 0, count)?;
             Ok((Delivery::Thread, opened))
         }
         Delivery::Direct | Delivery::Signal | Delivery::Kernel => Err(Error::NoEvents(libc::EOPNOTSUPP)),
     }
 }
 
+/// Opens `count` descriptors for a region that goes to a store; they note writes where the kernel can.
+pub fn open_for_swap(_delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
+    match under_valgrind() {
+        true => Err(Error::Valgrind),
+        false => Ok((Delivery::Thread, open_all(feature::THREAD_ID, feature::WP | feature::WP_ASYNC, count)?)),
+    }
+}
+
 /// Opens `count` descriptors for a delivery mode; the mode that it became.
 pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
-    let none = Opened { uffds: Vec::new(), way: None };
+    let none = Opened { uffds: Vec::new(), way: None, notes_writes: false };
     let features = match delivery {
         Delivery::Direct | Delivery::Kernel => return Ok((delivery, none)),
         Delivery::Best if under_valgrind() => return Ok((Delivery::Kernel, none)),
@@ -72,7 +82,7 @@ pub fn open(delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Erro
         Delivery::Best | Delivery::Thread => feature::THREAD_ID,
         Delivery::Signal => feature::SIGBUS,
     };
-    match (open_all(features, count), delivery) {
+    match (open_all(features, 0, count), delivery) {
         // Otherwise a system call on memory that was not touched yet would fail, where the kernel's own memory serves
         // it.
         (Ok(opened), Delivery::Best) if opened.way.is_some_and(Way::sees_kernel_faults) => {
@@ -96,20 +106,26 @@ pub fn open_for_file(delivery: Delivery, features: u64) -> Result<(Uffd, Way), E
     Ok((uffd, way))
 }
 
-fn open_all(features: u64, count: usize) -> Result<Opened, Error> {
+/// Opens descriptors that have `features`, and those that are `wished` where the kernel has them.
+fn open_all(features: u64, wished: u64, count: usize) -> Result<Opened, Error> {
     let (first, way) = Uffd::open_best().map_err(|error| Error::NoUserfaultfd(error.number()))?;
     let more = (1..count).map(|_| Uffd::open(way).map_err(|error| Error::NoUserfaultfd(error.number())));
     let uffds: Vec<_> = std::iter::once(Ok(first)).chain(more).collect::<Result<_, _>>()?;
+    let mut notes_writes = wished & feature::WP_ASYNC != 0;
     for uffd in &uffds {
-        // The other features are for messages, and for memory that is no region's.
-        let wished = features | feature::MOVE | feature::POISON;
-        if uffd.enable(wished).is_err()
+        // Other features than those are for messages, and for memory that is no region's.
+        let common = features | feature::MOVE | feature::POISON;
+        if wished != 0 && uffd.enable(common | wished).is_ok() {
+            continue;
+        }
+        notes_writes = false;
+        if uffd.enable(common).is_err()
             && let Err(error) = uffd.enable(features)
         {
             return Err(if features & EVENTS != 0 { Error::NoEvents(error.number()) } else { Error::NoFeature });
         }
     }
-    Ok(Opened { uffds, way: Some(way) })
+    Ok(Opened { uffds, way: Some(way), notes_writes })
 }
 
 /// Whether valgrind runs this process. It lets one thread run at a time, and a thread that faults is one that runs: a

@@ -216,7 +216,7 @@ impl Builder {
         let first = self.windows.first.map_or(0, order);
         let most = self.windows.most.map_or(most, order);
         let most = most.min(self.budget.map_or(u32::MAX, order));
-        // A fault brings no more beyond the budget.
+        // A window takes no more than half of the least budget.
         let most = if self.swap.is_some() { most.min(SLOT_ORDER) } else { most };
         Orders { first: first.min(most), most }
     }
@@ -270,7 +270,11 @@ impl Builder {
 
     fn make(&mut self, bytes: usize, wanted: Delivery) -> Result<Region, Error> {
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
-        let open = if self.events { delivery::open_with_events } else { delivery::open };
+        let open = match () {
+            () if self.events => delivery::open_with_events,
+            () if self.swap.is_some() => delivery::open_for_swap,
+            () => delivery::open,
+        };
         let (delivery, opened) = open(wanted, stripes)?;
         let orders = self.orders(delivery);
         if !delivery.raises_faults() && self.backing.is_some() {
@@ -298,6 +302,9 @@ impl Builder {
             })?;
         if delivery == Delivery::Signal {
             mmu.allow_looks();
+        }
+        if opened.notes_writes {
+            mmu.note_writes();
         }
         let span = mmu.span();
         if self.events {

@@ -82,7 +82,8 @@ impl<M: Mmu> Region<M> {
     /// write to this window, too.
     fn is_written_behind(&self, window: Window, page: usize, view: &View) -> bool {
         let before = page.wrapping_add_signed(-window.step);
-        window.pages() > 1 && view.span.contains(before) && self.mmu.is_own(before)
+        let is_written = || self.is_rewritten(page, before).unwrap_or_else(|| self.mmu.is_own(before));
+        window.pages() > 1 && view.span.contains(before) && is_written()
     }
 
     /// Has another thread make huge pages meanwhile, for this window and the one after it.

@@ -132,7 +132,6 @@ impl<M: Mmu> Region<M> {
         if let Some(outcome) = self.let_write_through(fault) {
             return outcome;
         }
-        self.make_room();
         let mut context = FaultContext::new(fault.cpu);
         context.stats.add(Counter::RegionPgfault, (short == Short::Missing) as usize);
         let outcome = self.resolve(fault, short, &mut context);
@@ -303,6 +302,7 @@ impl<M: Mmu> Region<M> {
         context: &mut FaultContext<'_>,
     ) -> Result<Outcome, Spf> {
         let page = fault.addr & !(PAGE - 1);
+        let (window, _coming) = self.take_room(window, page);
         let mut installed = 0;
         let mut there = Span::new(page, 0);
         let (mut made, mut woken) = (0, false);

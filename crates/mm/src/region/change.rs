@@ -30,6 +30,9 @@ pub enum Advice {
     DontNeed,
 }
 
+/// Bytes that populating brings at a time where pages go to a store.
+const BROUGHT_AT_ONCE: usize = 64 * PAGE;
+
 impl<M: Mmu> Region<M> {
     fn check(&self, span: Span) -> Result<(), Refused> {
         let inside = !span.is_empty() && self.span.clip(span) == span;
@@ -199,7 +202,6 @@ impl<M: Mmu> Region<M> {
         while at < span.end {
             // Changes and faults that have to wait do not wait for all of it.
             let slot = Span::new(at & !(SLOT - 1), SLOT).clip(span);
-            self.make_room();
             installed += self.populate_on(slot, &mut at, context)?;
             // Not with the range lock: the holder of a buffer may wait for that lock.
             if at < slot.end {
@@ -262,10 +264,17 @@ impl<M: Mmu> Region<M> {
                 self.fill(context, offset, piece.bytes(), version).map(Source::Buffer).map_err(Refused::Kernel)?
             }
         };
-        let entry = self.entries.lock(piece.start, |turn| self.mmu.relax(turn));
-        let installed =
-            self.install(entry, source, view, piece, Met::All, &mut context.stats).map_err(Refused::Kernel);
-        self.mmu.wake(piece);
-        installed.map(|installed| installed.pages)
+        // No more at once than there is room for.
+        let most = if self.has_swap() { BROUGHT_AT_ONCE } else { piece.bytes() };
+        let mut installed = 0;
+        for at in (piece.start..piece.end).step_by(most) {
+            let part = Span::new(at, most).clip(piece);
+            let _coming = self.take_room_for(part);
+            let entry = self.entries.lock(at, |turn| self.mmu.relax(turn));
+            let brought = self.install(entry, source, view, part, Met::All, &mut context.stats);
+            self.mmu.wake(part);
+            installed += brought.map_err(Refused::Kernel)?.pages;
+        }
+        Ok(installed)
     }
 }

@@ -105,7 +105,7 @@ impl<M: Mmu> Region<M> {
         let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
         self.mmu.discard(span)?;
         self.count_less(there);
-        self.forget_swapped(span);
+        self.forget_swapped(span, there);
         let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;
         let whole = span.aligned_inside(SLOT);
         for slot in (whole.start..whole.end).step_by(SLOT) {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use faultless_base::{Errno, PAGE};
+use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 use shuttle::thread;
 
 use faultless_models::check_runs;
 
-use super::{ATTRIBUTES, Memory, access, assert_counted, chance, memory, part, region_of};
+use super::{ATTRIBUTES, Memory, access, assert_counted, chance, memory, page, part, region_of};
 
 /// Runs of each model.
 const RUNS: usize = 50;
@@ -34,7 +35,7 @@ fn reclaims(region: &Arc<Memory>, rounds: usize) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for _ in 0..rounds {
             if chance(4) == 0 {
-                region.fail_store(&[Errno::EIO]);
+                region.fail_writes(&[Errno::EIO]);
             }
             while region.keep_room() {}
             region.heal_store();
@@ -77,6 +78,45 @@ fn no_write_is_lost_on_the_way() {
         let threads = [write(0), write(1), reclaims(&region, 2)];
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         (0..WRITTEN).for_each(|at| assert_eq!(access(&region, at, None), Some(2)));
-        assert!(region.aside() <= region.pages_in_memory());
+        assert_eq!(region.pages_in_memory(), region.present_pages() + region.aside());
     });
+}
+
+/// The same for pages that are read before: they came clean, and may be about to go that way.
+#[test]
+fn no_write_to_a_clean_page_is_lost() {
+    const PAGES: usize = 4;
+    check_runs(
+        || {
+            // The background lets pages go as soon as three are there.
+            let region = region_of(100, memory()).with_swap(PAGES * PAGE).unwrap();
+            region.set(Knob::SwapHigh, 50);
+            region.map(page(0, PAGES), ATTRIBUTES, 0).unwrap();
+            let region = Arc::new(region);
+            (0..PAGES).for_each(|at| assert_eq!(access(&region, at, Some(1)), Some(0)));
+            let write = |first: usize| {
+                let region = region.clone();
+                thread::spawn(move || {
+                    for round in 1..4 {
+                        for at in (first..PAGES).step_by(2) {
+                            assert_eq!(access(&region, at, None), Some(round));
+                            // While its page is on the way out.
+                            (0..chance(30)).for_each(|_| thread::yield_now());
+                            assert_eq!(access(&region, at, Some(round + 1)), Some(round));
+                        }
+                    }
+                })
+            };
+            let threads = [write(0), write(1)];
+            while Arc::strong_count(&region) > 1 {
+                region.keep_room();
+                thread::yield_now();
+            }
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            (0..PAGES).for_each(|at| assert_eq!(access(&region, at, None), Some(4)));
+            assert_eq!(region.pages_in_memory(), region.present_pages() + region.aside());
+        },
+        4 * RUNS,
+    );
+    assert_counted(Counter::SwapClean);
 }

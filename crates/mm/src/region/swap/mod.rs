@@ -8,11 +8,18 @@
 //! Where each page is stands in a [`table`] of words. Memory aside is as long as the region, and the store has each page
 //! at its offset in the region. So reclaim needs no memory, and no list.
 //!
+//! A page that comes back for a read is *clean*: the store has it, too, until the kernel notes a write ([`clean`]). If it
+//! is clean still when it goes out again, it is dropped without a write.
+//!
+//! What is on its way into memory counts as if it were there ([`room`]), so the budget holds at each moment.
+//!
 //! What protects it: words and pages aside of 2 MiB change with the lock of their entry, after a look at the area, as in
 //! a fault. Reclaim only tries the entry. So it goes on in any thread that has no entry, and waits for the store alone.
 
 mod bring;
+mod clean;
 mod reclaim;
+mod room;
 mod table;
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +27,8 @@ use faultless_base::sys::mmu::Mmu;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::region::Region;
-use table::{Kind, Place, Table};
+use clean::Copies;
+use table::{Place, Table};
 
 /// What a region has for that.
 pub(crate) struct Swap {
@@ -29,8 +37,14 @@ pub(crate) struct Swap {
     aside: Span,
     /// Where the region begins.
     base: usize,
-    /// Pages in memory at most, but for those that faults are bringing.
+    /// Where copies of pages are while those go aside, behind the memory aside.
+    copies: Copies,
+    /// Pages in memory at most.
     budget: usize,
+    /// Pages in memory, in the region and aside. Below zero if the program has dropped some by its own calls.
+    held: AtomicUsize,
+    /// Pages that are coming: room is kept for them.
+    coming: AtomicUsize,
     /// Pages aside.
     kept: AtomicUsize,
     /// The two hands: addresses of pieces.
@@ -63,19 +77,42 @@ impl Swap {
     fn keep_less(&self, pages: usize) {
         self.kept.fetch_sub(pages, Ordering::Relaxed);
     }
+
+    /// This many pages are in memory now that were not, or not any more.
+    fn hold_more(&self, pages: usize) {
+        self.held.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// The same if that is no more than the budget; whether it is.
+    fn hold_if_room(&self, pages: usize) -> bool {
+        let more =
+            |held: usize| Some(held.wrapping_add(pages)).filter(|sum| *sum as isize <= self.budget as isize);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn hold_less(&self, pages: usize) {
+        self.held.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    fn held(&self) -> usize {
+        (self.held.load(Ordering::Relaxed) as isize).max(0) as usize
+    }
 }
 
 impl<M: Mmu> Region<M> {
     /// Has it keep `budget` bytes in memory, and the rest in the store of its memory. It has small pages alone then.
     pub fn with_swap(mut self, budget: usize) -> Result<Self, Errno> {
         let table = Table::new(self.span).ok_or(Errno::ENOMEM)?;
-        let aside = Span::new(self.mmu.reserve_aside(self.span.bytes())?, self.span.bytes());
+        let aside = Span::new(self.mmu.reserve_aside(self.span.bytes() + clean::RESERVED)?, self.span.bytes());
         let none = || AtomicUsize::new(0);
         self.swap = Some(Swap {
             table,
             aside,
             base: self.span.start,
+            copies: Copies::new(aside.end),
             budget: budget / PAGE,
+            held: none(),
+            coming: none(),
             kept: none(),
             takes: none(),
             writes: none(),
@@ -101,31 +138,31 @@ impl<M: Mmu> Region<M> {
 
     /// How many pages of it are in memory, those aside included.
     pub fn pages_in_memory(&self) -> usize {
-        let aside = self.swap.as_ref().map_or(0, |swap| swap.kept.load(Ordering::Relaxed));
-        self.resident.sum().max(0) as usize + aside
+        self.swap.as_ref().map_or_else(|| self.resident.sum().max(0) as usize, Swap::held)
     }
 
-    /// Pages of a span are gone for good, wherever they are. No thread installs or takes anything there.
-    pub(crate) fn forget_swapped(&self, span: Span) {
+    /// Pages of a span are gone for good, wherever they are; `were_there` of them were in the region. No thread installs
+    /// or takes anything there.
+    pub(crate) fn forget_swapped(&self, span: Span, were_there: usize) {
         let Some(swap) = &self.swap else { return };
+        swap.hold_less(were_there);
         for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {
             let part = Span::new(slot, SLOT).clip(span);
-            let (mut is_aside, mut is_out) = (false, false);
+            let (mut is_aside, mut is_stored) = (false, false);
             for (kind, run) in swap.table.runs(part) {
-                match kind {
-                    Kind::Home => continue,
-                    Kind::Aside => {
-                        swap.keep_less(run.bytes() / PAGE);
-                        is_aside = true;
-                    }
-                    Kind::Out => is_out = true,
+                if kind.is_aside() {
+                    let pages = run.bytes() / PAGE;
+                    swap.keep_less(pages);
+                    swap.hold_less(pages);
                 }
+                is_aside |= kind.is_aside();
+                is_stored |= kind.is_stored();
                 swap.table.put(run, Place::Home);
             }
             if is_aside {
                 self.mmu.drop_reserved(swap.aside(part));
             }
-            if is_out {
+            if is_stored {
                 self.mmu.forget_out(swap.offset(part.start), part.bytes() as u64);
             }
         }
@@ -134,7 +171,7 @@ impl<M: Mmu> Region<M> {
     /// Gives the memory aside back. No thread uses the region.
     pub(crate) fn release_swap(&self) {
         if let Some(swap) = &self.swap {
-            self.mmu.release(swap.aside);
+            self.mmu.release(Span { end: swap.aside.end + clean::RESERVED, ..swap.aside });
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Pages go.
 
+use core::cell::Cell;
+use core::ops::Range;
+
 use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{PAGE, Span};
-use faultless_page::knobs::Knob;
 use faultless_page::stats::Counter;
 
 use super::Swap;
@@ -11,11 +13,21 @@ use super::table::{Kind, Place};
 use crate::region::Region;
 
 /// Pages that a step of a hand looks at: it takes them, or writes them out. A fault in the same 2 MiB waits for that.
-const PIECE: usize = 64;
+pub(super) const PIECE: usize = 64;
 /// Pages aside are this part of the budget, and two pieces at least: so a piece is not written as soon as it is taken.
 const ASIDE_PART: usize = 8;
 /// Calls of reclaim that are left out after the store has failed.
 const REST: usize = 64;
+/// Fewer pages than this between two that are written are written along with them: a call costs more than they do.
+const GAP: usize = 8;
+
+/// What a call of reclaim has done.
+pub(super) struct Reclaimed {
+    /// Pages that have left memory.
+    pub gone: usize,
+    /// Other threads had pages in hand that might have gone.
+    pub met_others: bool,
+}
 
 /// How the second hand's step ended.
 enum Step {
@@ -27,43 +39,21 @@ enum Step {
     Failed,
 }
 
+impl Swap {
+    /// Whether reclaim is left out now.
+    pub(super) fn rests(&self) -> bool {
+        self.rests.load(Ordering::Relaxed) > 0
+    }
+}
+
 impl<M: Mmu> Region<M> {
-    /// Lets pages go before a fault, as many as are above the budget. The background has failed to keep room then.
-    pub(crate) fn make_room(&self) {
-        let Some(swap) = &self.swap else { return };
-        let above = self.pages_in_memory().saturating_sub(swap.budget);
-        if above > 0 {
-            self.count(Counter::SwapDirect, 1, 0);
-            self.reclaim(swap, above + PIECE);
-        }
-    }
-
-    /// Whether the room left is below the low mark: [`Region::keep_room`].
-    pub fn wants_room(&self) -> bool {
-        self.swap.as_ref().is_some_and(|swap| {
-            self.pages_in_memory() + swap.budget * self.mark(Knob::SwapLow) / 100 > swap.budget
-                && swap.rests.load(Ordering::Relaxed) == 0
-        })
-    }
-
-    /// Lets some pages go, up to the high mark; whether more should. In the background.
-    pub fn keep_room(&self) -> bool {
-        let Some(swap) = &self.swap else { return false };
-        let high = self.mark(Knob::SwapHigh).max(self.mark(Knob::SwapLow));
-        let wanted = (self.pages_in_memory() + swap.budget * high / 100).saturating_sub(swap.budget);
-        wanted > 0 && self.reclaim(swap, wanted.min(PIECE)) > 0
-    }
-
-    fn mark(&self, knob: Knob) -> usize {
-        self.knobs.get(knob) as usize
-    }
-
     /// Lets `most` pages go, or some more; how many went. It ends, too, when both hands have been everywhere in vain.
-    fn reclaim(&self, swap: &Swap, most: usize) -> usize {
+    pub(super) fn reclaim(&self, swap: &Swap, most: usize) -> Reclaimed {
         let rests = |rests: usize| rests.checked_sub(1);
         if swap.rests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, rests).is_ok() {
-            return 0;
+            return Reclaimed { gone: 0, met_others: false };
         }
+        let met_others = Cell::new(false);
         let pieces = self.span.bytes() / (PIECE * PAGE);
         let (mut gone, mut in_vain) = (0, 0);
         // A page goes by both hands: once around each.
@@ -74,11 +64,11 @@ impl<M: Mmu> Region<M> {
                 let (piece, passed) = self.next_piece(&swap.takes);
                 may_take = may_take.saturating_sub(passed);
                 swap.takes.store(piece.end, Ordering::Relaxed);
-                self.take_aside(swap, piece);
+                self.take_aside(swap, piece, &met_others);
                 continue;
             }
             let (piece, passed) = self.next_piece(&swap.writes);
-            match self.write_out(swap, piece) {
+            match self.write_out(swap, piece, &met_others) {
                 Step::Gone(pages) => (gone, in_vain) = (gone + pages, 0),
                 Step::Nothing => {
                     in_vain += passed;
@@ -90,7 +80,7 @@ impl<M: Mmu> Region<M> {
                 }
             }
         }
-        gone
+        Reclaimed { gone, met_others: met_others.get() }
     }
 
     /// The next piece from a hand on in which something is mapped, and how many pieces the hand passes by that.
@@ -106,7 +96,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Calls `f` for each part of a piece that may be written to, with its entry, as long as it is true.
-    fn each_writable(&self, all: Span, mut f: impl FnMut(Span) -> bool) {
+    fn each_writable(&self, all: Span, met_others: &Cell<bool>, mut f: impl FnMut(Span) -> bool) {
         let mut at = all.start;
         while at < all.end
             && let Some(view) = self.areas.first(Span { start: at, ..all })
@@ -118,7 +108,9 @@ impl<M: Mmu> Region<M> {
                 continue;
             };
             let seen = self.entries.read(from);
-            let Some(_entry) = self.entries.try_lock(from, seen, || self.mmu.relax(0)) else { return };
+            let Some(_entry) = self.entries.try_lock(from, seen, || self.mmu.relax(0)) else {
+                return met_others.set(true);
+            };
             let suits = view.attributes.rights == Rights::Write && !view.attributes.backed;
             if suits && area.sequence() == sequence && !f(view.span.clip(Span { start: from, ..all })) {
                 return;
@@ -127,12 +119,15 @@ impl<M: Mmu> Region<M> {
     }
 
     /// The first hand: the pages of a piece go aside.
-    fn take_aside(&self, swap: &Swap, piece: Span) {
-        self.each_writable(piece, |part| {
-            for (_, home) in swap.table.runs(part).filter(|(kind, _)| *kind == Kind::Home) {
+    fn take_aside(&self, swap: &Swap, piece: Span, met_others: &Cell<bool>) {
+        self.each_writable(piece, met_others, |part| {
+            let is_home = |kind: Kind| matches!(kind, Kind::Home | Kind::HomeClean);
+            for (kind, home) in swap.table.runs(part).filter(|(kind, _)| is_home(*kind)) {
                 self.each_there(home, |there| {
-                    let taken = self.take_run(swap, there);
-                    // Before another thread can let them go further.
+                    let taken = match kind {
+                        Kind::HomeClean => self.take_clean(swap, there),
+                        _ => self.take_run(swap, there, |_| Place::Aside),
+                    };
                     swap.keep_more(taken);
                     self.count_less(taken);
                     self.count(Counter::SwapAside, taken * PAGE, 0);
@@ -142,13 +137,13 @@ impl<M: Mmu> Region<M> {
         });
     }
 
-    /// Pages that are there go aside, but for those that a device uses; how many.
-    fn take_run(&self, swap: &Swap, there: Span) -> usize {
+    /// Pages that are there go aside, but for those that a device uses; how many. `place` says what each is then.
+    pub(super) fn take_run(&self, swap: &Swap, there: Span, place: impl Fn(usize) -> Place) -> usize {
         let (mut at, mut taken) = (there.start, 0);
         while at < there.end {
             let rest = Span { start: at, ..there };
             let moved = Span::new(at, self.mmu.take_out(rest, swap.aside(rest).start));
-            swap.table.put(moved, Place::Aside);
+            (moved.start..moved.end).step_by(PAGE).for_each(|page| swap.table.set(page, place(page)));
             taken += moved.bytes() / PAGE;
             // A page that did not move stays.
             at = moved.end + PAGE;
@@ -157,43 +152,68 @@ impl<M: Mmu> Region<M> {
     }
 
     /// The second hand: pages of a piece that are still aside go out.
-    fn write_out(&self, swap: &Swap, piece: Span) -> Step {
+    fn write_out(&self, swap: &Swap, piece: Span, met_others: &Cell<bool>) -> Step {
         let mut step = Step::Nothing;
-        self.each_writable(piece, |part| {
-            let Some((_, run)) = swap.table.runs(part).find(|(kind, _)| *kind == Kind::Aside) else { return true };
+        self.each_writable(piece, met_others, |part| {
+            let Some(run) = swap.table.first_aside(part) else { return true };
             step = self.write_run(swap, run);
             false
         });
         step
     }
 
-    /// Writes pages that are aside, but for those that are zero: these are as if they had never been there.
+    /// Writes pages that are aside, but for those that the store has, and those that are zero: these are as if they had
+    /// never been there.
     fn write_run(&self, swap: &Swap, run: Span) -> Step {
-        let mut digests = [None; PIECE];
-        let pages = || (run.start..run.end).step_by(PAGE).enumerate();
-        for (i, page) in pages() {
-            digests[i] = self.mmu.digest(swap.aside(Span::new(page, PAGE)).start);
+        let pages = run.bytes() / PAGE;
+        let page = |i: usize| Span::new(run.start + i * PAGE, PAGE);
+        let (mut digests, mut is_changed) = ([None; PIECE], [false; PIECE]);
+        for i in 0..pages {
+            let stored = swap.table.get(page(i).start).digest();
+            digests[i] = stored.or_else(|| self.mmu.digest(swap.aside(page(i)).start));
+            is_changed[i] = stored.is_none() && digests[i].is_some();
         }
-        let mut at = 0;
-        while at < run.bytes() / PAGE {
-            let is_zero = digests[at].is_none();
-            let same = |digest: &Option<u32>| digest.is_none() == is_zero;
-            let count = digests[at..run.bytes() / PAGE].iter().take_while(|digest| same(digest)).count();
-            let part = Span::new(run.start + at * PAGE, count * PAGE);
-            if !is_zero && self.mmu.write_out(swap.aside(part), swap.offset(part.start)).is_err() {
+        let (mut at, mut written) = (0, [false; PIECE]);
+        while let Some(some) = next_to_write(&is_changed[..pages], at) {
+            let part = Span::new(page(some.start).start, some.len() * PAGE);
+            if self.mmu.write_out(swap.aside(part), swap.offset(part.start)).is_err() {
+                // What the store had there may be overwritten in part.
+                let clean = (part.start..part.end)
+                    .step_by(PAGE)
+                    .filter(|page| swap.table.get(*page).kind() == Kind::AsideClean);
+                clean.for_each(|page| swap.table.set(page, Place::Aside));
                 self.count(Counter::SwapErrors, 1, 0);
                 return Step::Failed;
             }
-            let when = swap.gone.fetch_add(if is_zero { 0 } else { count }, Ordering::Relaxed);
-            for (i, page) in pages().skip(at).take(count) {
-                let out = |digest| Place::Out { digest, when: when + i - at };
-                swap.table.set(page, digests[i].map_or(Place::Home, out));
-            }
-            self.mmu.drop_reserved(swap.aside(part));
-            swap.keep_less(count);
-            self.count(Counter::SwapOut, if is_zero { 0 } else { part.bytes() }, 0);
-            at += count;
+            self.count(Counter::SwapOut, part.bytes(), 0);
+            at = some.end;
+            written[some].fill(true);
         }
-        Step::Gone(run.bytes() / PAGE)
+        let when = swap.gone.fetch_add(digests.iter().flatten().count(), Ordering::Relaxed);
+        let (mut gone, mut unwritten) = (0, 0);
+        for i in 0..pages {
+            let out = |digest| Place::Out { digest, when: when + gone };
+            swap.table.set(page(i).start, digests[i].map_or(Place::Home, out));
+            gone += digests[i].is_some() as usize;
+            unwritten += (digests[i].is_some() && !written[i]) as usize;
+        }
+        self.mmu.drop_reserved(swap.aside(run));
+        swap.keep_less(pages);
+        swap.hold_less(pages);
+        self.count(Counter::SwapClean, unwritten * PAGE, 0);
+        Step::Gone(pages)
     }
+}
+
+/// The next pages to write, from `at` on: the first that has changed, and those after it, over short gaps.
+fn next_to_write(is_changed: &[bool], at: usize) -> Option<Range<usize>> {
+    let next = |at: usize, most: usize| {
+        is_changed[at..].iter().take(most).position(|is_changed| *is_changed).map(|further| at + further)
+    };
+    let first = next(at, is_changed.len())?;
+    let mut end = first + 1;
+    while let Some(more) = next(end, GAP) {
+        end = more + 1;
+    }
+    Some(first..end)
 }
