@@ -105,7 +105,7 @@ mod tests {
         let mut tests = Tests::default();
         let lines =
             ["running 3 tests", "test a ... ok", "test b ... FAILED", "test c ... ignored", "test result: ok."];
-        lines.map(|line| tests.look_at(line.into()));
+        lines.into_iter().for_each(|line| tests.look_at(line.into()));
         assert_eq!((tests.passed, &tests.failed[..]), (1, &["test b ... FAILED".to_string()][..]));
     }
 }
