@@ -17,10 +17,15 @@ use crate::shell::{cargo, output, root};
 
 /// The crates.
 const CRATES: &str = "--package faultless-base --package faultless";
-/// Tests that have more to do, and come to the end of their time there.
-const TOO_LONG: [&str; 8] = [
+/// Tests that have more to do, and take minutes there.
+const TOO_LONG: [&str; 13] = [
     "files::flush::nothing_is_lost_beside_the_background",
     "files::group::a_group_never_has_more_than_its_budget",
+    "files::lazy::threads_touch_map_sync_and_drop_at_a_time",
+    "files::lazy::what_is_written_while_pages_go_is_there",
+    "files::power",
+    "files::private::calls_may_be_given_private_memory_while_the_length_changes",
+    "files::private::changes_are_seen_in_their_mapping_alone",
     "heap::blocks_are_zero_and_apart",
     "many",
     "soak",
