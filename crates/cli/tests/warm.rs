@@ -263,7 +263,10 @@ fn a_thousand_short_processes_leave_no_trace() {
     while warm.number("requests") != 1000 || warm.number("clients") != 0 {
         std::thread::yield_now();
     }
-    warm.until("held_bytes", 16 * MIB);
+    // Other programs may press the machine meanwhile: then it holds nothing.
+    while warm.number("held_bytes") != 16 * MIB && warm.number("pressed") == 0 {
+        std::thread::yield_now();
+    }
     // The heap grows by steps of 132 KiB: two of them would be 256 bytes for each process.
     assert!(files() == before.0 && heap() < before.1 + 250, "{:?} instead of {before:?}", (files(), heap()));
 }
@@ -280,7 +283,8 @@ fn what_is_no_message_changes_nothing() {
         send(&warm.socket(), message.clone()).unwrap();
     }
     warm.until("malformed", wrong.len() as u64);
-    assert_eq!((warm.number("requests"), warm.number("held_bytes")), (0, 16 * MIB));
+    let status = warm.status().unwrap();
+    assert!(status["requests"] == 0 && (status["held_bytes"] == 16 * MIB || status["pressed"] != 0), "{status}");
 }
 
 #[test]
