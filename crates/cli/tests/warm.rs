@@ -43,7 +43,13 @@ impl Warm {
 
     /// What it says of itself; `None`: it is not there.
     fn status(&self) -> Option<Value> {
-        let out = self.say(&["status", "--json"]);
+        let out = loop {
+            let out = self.say(&["status", "--json"]);
+            // At idle priority it has no processor while others keep all busy.
+            if !String::from_utf8_lossy(&out.stderr).contains("does not answer") {
+                break out;
+            }
+        };
         let status: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert_eq!(out.status.success(), !status.is_null());
         (!status.is_null()).then_some(status)

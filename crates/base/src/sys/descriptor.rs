@@ -7,6 +7,7 @@
 use core::mem::{ManuallyDrop, MaybeUninit};
 
 use super::raw::syscall;
+use crate::PAGE;
 
 /// A file, as the kernel tells files apart. Files without an inode of their own, like eventfds, it does not tell
 /// apart.
@@ -60,6 +61,29 @@ impl Descriptor {
     }
 }
 
+/// Keeps a file there for as long as this lives, whoever closes its descriptors: an inode that is freed may be the next
+/// file's. It is a mapping of a page that nobody may access.
+#[derive(Debug)]
+pub struct Inode(Option<usize>);
+
+impl Inode {
+    /// That of an open file that may be read. One that cannot be mapped is not kept.
+    pub fn keep(number: usize) -> Self {
+        let args = [0, PAGE, libc::PROT_NONE as usize, libc::MAP_PRIVATE as usize, number, 0];
+        // SAFETY: a new mapping, at a place that the kernel chooses.
+        Self(unsafe { syscall(libc::SYS_mmap, args) }.ok())
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        if let Some(at) = self.0 {
+            // SAFETY: this value's own mapping.
+            let _ = unsafe { syscall(libc::SYS_munmap, [at, PAGE, 0, 0, 0, 0]) };
+        }
+    }
+}
+
 impl Drop for Descriptor {
     fn drop(&mut self) {
         if self.is_open() {
@@ -78,6 +102,27 @@ mod tests {
         // SAFETY: room for two numbers.
         unsafe { syscall(libc::SYS_pipe2, [ends.as_mut_ptr() as usize, 0, 0, 0, 0, 0]) }.unwrap();
         ends.map(|end| end as usize)
+    }
+
+    #[test]
+    fn an_inode_that_is_kept_is_no_other_file_s() {
+        use std::os::fd::AsRawFd;
+        let directory = std::env::temp_dir();
+        let nameless = || {
+            use std::os::unix::fs::OpenOptionsExt;
+            std::fs::File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).open(&directory)
+        };
+        // Not all file systems know files without a name.
+        let Ok(first) = nameless() else { return };
+        let before = file(first.as_raw_fd() as usize);
+        let kept = Inode::keep(first.as_raw_fd() as usize);
+        drop(first);
+        let others = [(); 50].map(|()| nameless().unwrap());
+        assert!(
+            others.iter().all(|other| file(other.as_raw_fd() as usize) != before),
+            "the next file was taken for it"
+        );
+        drop(kept);
     }
 
     #[test]

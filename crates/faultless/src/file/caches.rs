@@ -173,10 +173,6 @@ pub(super) struct Handle(Option<Arc<Shared>>);
 
 impl Handle {
     pub(super) fn get(&self) -> &Shared {
-        self.shared()
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
         self.0.as_ref().expect("it is there until it is dropped")
     }
 }
@@ -192,7 +188,7 @@ impl Handle {
 
 impl Clone for Handle {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(self.shared()))
+        Self::new(Arc::clone(self.0.as_ref().expect("it is there until it is dropped")))
     }
 }
 

@@ -134,6 +134,12 @@ impl LocalFile {
         self.reads.buffered.get().is_ok_and(|file| self.changed.note(file))
     }
 
+    /// How long it is now.
+    pub(super) fn length(&self) -> Result<usize, Errno> {
+        let (_, about) = self.reads.buffered.get_with_metadata()?;
+        Ok(usize::try_from(about.len()).unwrap_or(usize::MAX))
+    }
+
     /// Whether it is read past the kernel's page cache.
     pub(super) fn is_direct(&self) -> bool {
         self.is_direct.load(Relaxed)

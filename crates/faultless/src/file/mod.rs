@@ -23,7 +23,6 @@ mod advise;
 mod backing;
 mod caches;
 mod changed;
-mod coming;
 mod copies;
 mod flush;
 mod fork;
@@ -108,13 +107,6 @@ pub fn fits(bytes: usize) -> bool {
     bytes <= (pressure::available() / 2).min(addresses)
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        // The last handle ends the cache, of which nothing may be in use.
-        self.ahead.stop();
-    }
-}
-
 impl File {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
@@ -150,7 +142,7 @@ impl File {
 
     fn of(handle: Handle, is_writable: bool) -> Self {
         let told = AtomicUsize::new(handle.get().engine.failures().count);
-        Self { handle, is_writable, told, ahead: ReadAhead::new() }
+        Self { handle, is_writable, told, ahead: ReadAhead::default() }
     }
 
     fn shared(&self) -> io::Result<&Shared> {
@@ -203,7 +195,7 @@ impl File {
         let mut done = 0;
         while done < bytes {
             let at = offset + done;
-            let n = self.ahead.before_read(self.handle.shared(), at, bytes - done);
+            let n = self.ahead.before_read(engine, at, bytes - done);
             // SAFETY: bytes of the buffer.
             match unsafe { shared.copy_out(at, n, to + done) } {
                 Ok(read) => done += read,
@@ -374,8 +366,6 @@ impl File {
     pub fn drop_range(&self, part: Range<u64>) -> usize {
         let start = usize::try_from(part.start).unwrap_or(usize::MAX);
         let bytes = usize::try_from(part.end.saturating_sub(part.start)).unwrap_or(usize::MAX);
-        // What is on its way would come back.
-        self.ahead.stop();
         let dropped = |shared: &Shared| {
             let _using = shared.using();
             shared.engine.evict_range(start, bytes, To::Store)

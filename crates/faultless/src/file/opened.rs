@@ -2,7 +2,8 @@
 //!
 //! A program may close descriptors that it does not know (`closefrom`), and the next file that it opens has the number
 //! then. So before each use this looks whether the number is still that of the file that it was opened for. If not, the
-//! use is `EBADF`, and the end of this closes nothing.
+//! use is `EBADF`, and the end of this closes nothing. A file that has lost its name stays as long as this does: else
+//! the next file could be taken for it.
 
 use std::fs::{File, Metadata};
 use std::mem::ManuallyDrop;
@@ -10,19 +11,21 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use faultless_base::Errno;
-use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::descriptor::{Descriptor, Inode};
 
 /// Such a descriptor.
 pub(super) struct Opened {
     /// Closed by `descriptor`.
     file: ManuallyDrop<File>,
     descriptor: Descriptor,
+    _inode: Inode,
 }
 
 impl Opened {
     pub(super) fn new(file: File) -> Self {
-        let descriptor = Descriptor::new(file.as_raw_fd() as usize);
-        Self { file: ManuallyDrop::new(file), descriptor }
+        let number = file.as_raw_fd() as usize;
+        let (descriptor, inode) = (Descriptor::new(number), Inode::keep(number));
+        Self { file: ManuallyDrop::new(file), descriptor, _inode: inode }
     }
 
     /// EBADF: it is not open any more.

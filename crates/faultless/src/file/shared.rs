@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use faultless_base::Errno;
 use faultless_base::sys::file_memory::FileMemory;
@@ -117,17 +117,6 @@ impl Shared {
     pub(super) fn using(&self) -> Using<RwLockReadGuard<'_, ()>> {
         let masked = self.masked();
         Using { _guard: self.users.read().unwrap_or_else(PoisonError::into_inner), _masked: masked }
-    }
-
-    /// The same where no other thread holds the file alone, or waits for that.
-    pub(super) fn try_using(&self) -> Option<Using<RwLockReadGuard<'_, ()>>> {
-        let masked = self.masked();
-        let guard = match self.users.try_read() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(Using { _guard: guard, _masked: masked })
     }
 
     fn alone(&self) -> Using<RwLockWriteGuard<'_, ()>> {
@@ -300,16 +289,20 @@ impl Shared {
         let _alone = self.alone();
         let kernel = |error: Errno| io::Error::from_raw_os_error(error.number());
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        // Before anything is dropped: snapshots keep what is in memory. Mappings keep what they have.
-        if length < self.engine.length() && !self.is_mapped_behind(length) {
-            self.engine.notice_end(length).map_err(kernel)?;
-        }
+        // Before anything is dropped: snapshots keep what is in memory.
+        self.notice_end(length).map_err(kernel)?;
         if let Some(local) = self.engine.backing().local()
             && !local.note_change()
         {
             self.engine.evict_range(0, usize::MAX, To::Store);
         }
         self.engine.extend(length).map_err(kernel)
+    }
+
+    /// The file ends there, perhaps by others. Mappings keep what they have.
+    fn notice_end(&self, length: usize) -> Result<(), Errno> {
+        let is_cut = length < self.engine.length() && !self.is_mapped_behind(length);
+        if is_cut { self.engine.notice_end(length) } else { Ok(()) }
     }
 
     fn is_mapped_behind(&self, length: usize) -> bool {
@@ -322,8 +315,14 @@ impl Shared {
         if self.is_mapped_behind(length) {
             return Err(Errno::new(libc::EBUSY));
         }
+        // Others may have made it shorter, also than it is to be.
+        let local = self.engine.backing().local();
+        if let Some(local) = local {
+            self.notice_end(local.length()?)?;
+        }
         self.engine.truncate(length)?;
-        self.engine.grow(length)
+        self.engine.grow(length)?;
+        local.map_or(Ok(()), |local| local.grow(length as u64).map(drop))
     }
 
     /// Has a part read as zero; `false`: it is not inside the file.

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::descriptor::{Descriptor, Inode};
+use faultless_base::sys::page_file;
 pub use faultless_base::sys::user_mmu::SwapStore;
 
 /// How a region is swapped: its budget, and where its pages go.
@@ -56,15 +57,20 @@ impl Swap {
 /// A file without a name. All blocks that it had go with it.
 struct SwapFile {
     descriptor: Descriptor,
+    _inode: Inode,
     is_direct: AtomicBool,
 }
 
 impl SwapFile {
     fn new(directory: &Path, length: usize) -> io::Result<Self> {
+        if !page_file::may_be_made(length) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
         let file = without_a_name(directory)?;
         file.set_len(length as u64)?;
-        let descriptor = Descriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file) as usize);
-        let swap = Self { descriptor, is_direct: AtomicBool::new(false) };
+        let number = std::os::fd::IntoRawFd::into_raw_fd(file) as usize;
+        let (descriptor, inode) = (Descriptor::new(number), Inode::keep(number));
+        let swap = Self { descriptor, _inode: inode, is_direct: AtomicBool::new(false) };
         swap.is_direct.store(swap.set_direct(libc::O_DIRECT), Ordering::Relaxed);
         Ok(swap)
     }
@@ -125,6 +131,9 @@ fn without_a_name(directory: &Path) -> io::Result<File> {
 
 impl SwapStore for SwapFile {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
+        if !page_file::may_be_made(offset as usize + bytes.len()) {
+            return Err(libc::EFBIG);
+        }
         self.all(bytes.len(), |number, done| {
             let rest = &bytes[done..];
             // SAFETY: bytes of the caller's.

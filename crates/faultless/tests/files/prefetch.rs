@@ -166,56 +166,6 @@ fn reads_that_follow_each_other_bring_what_comes_next() {
     assert!(file.present() <= 5 * SLOT);
 }
 
-/// What comes ahead comes by a thread of the library's: a handle that ends has nothing open any more.
-#[test]
-fn a_handle_that_ends_waits_for_what_comes() {
-    let _alone = budget(256 << 20);
-    let (all, named) = filled(24 * SLOT, 11);
-    let mut got = vec![0; SLOT / 4];
-    for (small, reads) in (0..40).map(|i| (i % 2 == 0, 2 + i % 7)) {
-        let open = fs::File::open(named.path()).unwrap();
-        let file = opened(&open, small);
-        for at in (0..reads * got.len()).step_by(got.len()) {
-            assert_eq!(file.read_at(&mut got, at as u64).unwrap(), got.len());
-            assert!(got == all[at..at + got.len()]);
-        }
-        drop((file, open));
-        let name = fs::canonicalize(named.path()).unwrap();
-        let links = fs::read_dir("/proc/self/fd").unwrap().flatten().flat_map(|entry| fs::read_link(entry.path()));
-        // The test's own.
-        assert_eq!(links.filter(|link| *link == name).count(), 1, "the file is still open");
-    }
-}
-
-/// Several handles go through a file, in reads that are larger than what comes at a time, and another one shortens it.
-#[test]
-fn readers_go_on_beside_one_that_changes_the_length() {
-    let _alone = budget(24 << 20);
-    let (all, named) = filled(20 * SLOT, 12);
-    let half = all.len() / 2;
-    let read_through = |bytes: usize| {
-        let file = File::open_writable(named.path()).unwrap();
-        let mut got = vec![0; bytes];
-        for _ in 0..3 {
-            let mut at = 0;
-            while at < half {
-                let n = file.read_at(&mut got, at as u64).unwrap();
-                let kept = n.min(half - at);
-                assert!(n > 0 && got[..kept] == all[at..at + kept], "{n} bytes at {at}");
-                at += n;
-            }
-        }
-    };
-    let file = File::open_writable(named.path()).unwrap();
-    std::thread::scope(|threads| {
-        let readers = [PAGE, 3 * PAGE + 5, 5 * SLOT].map(|bytes| threads.spawn(move || read_through(bytes)));
-        while readers.iter().any(|reader| !reader.is_finished()) {
-            file.set_len(half as u64).unwrap();
-            file.set_len(all.len() as u64).unwrap();
-        }
-    });
-}
-
 #[test]
 fn without_io_uring_all_comes_one_after_the_other() {
     let _alone = budget(64 << 20);

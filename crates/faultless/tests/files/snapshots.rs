@@ -417,6 +417,35 @@ fn a_file_that_others_made_shorter_is_opened_so_beside_a_snapshot() {
         (writer.read_at(&mut page, 2 * SLOT as u64).unwrap(), page.iter().all(|byte| *byte == 0)),
         (PAGE, true)
     );
+    let later = writer.snapshot().unwrap();
+    let filled = vec![7; 3 * SLOT];
+    assert_eq!(writer.write_at(&filled, 0).unwrap(), filled.len());
     snapshot.read_at(2 * SLOT, &mut page).unwrap();
     assert!(page == all[2 * SLOT..2 * SLOT + PAGE]);
+    let mut part = vec![0; end];
+    snapshot.read_at(0, &mut part).unwrap();
+    assert!(part == all[..end]);
+    for at in [end, SLOT + 2 * PAGE, 2 * SLOT - PAGE] {
+        assert_eq!(snapshot.read_at(at, &mut page[..1]).unwrap_err(), Error::Kernel(libc::EIO), "{at}");
+    }
+    // Nor from one that came later, when that goes.
+    drop(later);
+    assert_eq!(snapshot.read_at(2 * SLOT - PAGE, &mut page).unwrap_err(), Error::Kernel(libc::EIO));
+}
+
+/// Others have made it shorter than it is to be: it is so long then, for them too, and has zeroes there.
+#[test]
+fn a_new_length_is_one_for_others_too() {
+    let _alone = budget(64 << 20);
+    let (all, named) = filled(3 * SLOT, 6);
+    let file = opened_writable(&named, false);
+    assert!(read_all(&file) == all);
+    named.as_file().set_len(PAGE as u64 + 1).unwrap();
+    file.set_len(2 * SLOT as u64).unwrap();
+    assert_eq!((file.len(), named.as_file().metadata().unwrap().len()), (2 * SLOT as u64, 2 * SLOT as u64));
+    let mut expected = all[..PAGE + 1].to_vec();
+    expected.resize(2 * SLOT, 0);
+    assert!(read_all(&file) == expected);
+    file.sync().unwrap();
+    assert!(std::fs::read(named.path()).unwrap() == expected);
 }

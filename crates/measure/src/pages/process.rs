@@ -146,9 +146,11 @@ impl Stat {
         let mut number = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
         // Its own, then those of its children.
         let faults = number(6)?.saturating_add(number(1)?);
-        let started = number(9)?;
+        // A process whose first thread has ended goes on with the others.
+        let has_ended = number(7)? < 2 && matches!(state, "Z" | "X");
+        let started = number(1)?;
         let name = super::shown(start.split_once('(')?.1);
-        (!matches!(state, "Z" | "X")).then_some(Self { name, started, faults })
+        (!has_ended).then_some(Self { name, started, faults })
     }
 }
 
@@ -163,6 +165,15 @@ mod tests {
         let stat = Stat::parse(STAT).unwrap();
         assert_eq!((stat.name.as_str(), stat.started, numbers_in(STATUS)), ("a) b", 345, Some(vec![4711, 17, 1])));
         assert_eq!(stat.faults, 101 + 3);
+    }
+
+    #[test]
+    fn a_process_goes_on_without_its_first_thread() {
+        let zombie = STAT.replace(" S ", " Z ");
+        assert!(Stat::parse(&zombie).is_some());
+        for threads in [0, 1] {
+            assert!(Stat::parse(&zombie.replace(" 20 0 2 ", &format!(" 20 0 {threads} "))).is_none());
+        }
     }
 
     #[test]

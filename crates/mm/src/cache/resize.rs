@@ -131,9 +131,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// The same where others have made it so short: snapshots keep what is in memory of the bytes that went.
     pub fn notice_end(&self, length: usize) -> Result<(), Errno> {
-        let (from, old) = (length / PAGE * PAGE, self.length());
-        if from < old {
-            self.preserve_present(from, old - from);
+        if length < self.length() {
+            self.preserve_present(length);
         }
         self.cut(length)
     }

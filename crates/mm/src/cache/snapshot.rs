@@ -210,10 +210,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// The same of what is in memory: the file does not have the rest any more.
-    pub(super) fn preserve_present(&self, offset: usize, bytes: usize) {
-        if !self.has_snapshots() {
-            return;
-        }
+    pub(super) fn preserve_present(&self, length: usize) {
+        let Some(chain) = self.chain() else { return };
+        let (offset, bytes) = (length / PAGE * PAGE, self.length() - length / PAGE * PAGE);
+        let tail = Part { first: offset % SLOT / PAGE, count: 1 };
+        let has_tail = self.index.has(Entry::Present, offset / SLOT, tail);
         for (slot, _, part) in self.parts(offset, bytes) {
             let _change = self.change(slot);
             let mut rest = part;
@@ -227,6 +228,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 rest = Part { first: next, count: part.first + part.count - next };
             }
         }
+        chain.cut(self.span.start + if has_tail { offset } else { length });
     }
 
     /// Notes that snapshots have zeroes in pages that are not in memory, if these are a hole of the file.
@@ -245,6 +247,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// call takes bytes of the file away meanwhile.
     pub fn read_snapshot(&self, id: usize, offset: usize, buffer: &mut [u8]) -> Result<(), Errno> {
         let Some(chain) = self.moments.chain.get() else { return Ok(()) };
+        let cut = chain.cut_at(id).saturating_sub(self.span.start);
+        // Of a page that was cut, and was not in memory, a later copy has zeroes there.
+        if offset + buffer.len() > cut && !cut.is_multiple_of(PAGE) && offset < cut.next_multiple_of(PAGE) {
+            return Err(Errno::EIO);
+        }
         let mut rest = buffer;
         for (slot, bytes, part) in self.parts(offset, rest.len()) {
             let (to, behind) = core::mem::take(&mut rest).split_at_mut(bytes.bytes());
@@ -255,6 +262,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 let run = self.pages(slot, part_of(run)).clip(bytes);
                 self.read_live(
                     run.start - self.span.start,
+                    cut,
                     &mut to[run.start - bytes.start..run.end - bytes.start],
                 )?;
             }
@@ -291,12 +299,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         wanted
     }
 
-    /// Reads bytes of the file as it is.
-    fn read_live(&self, offset: usize, to: &mut [u8]) -> Result<(), Errno> {
+    /// Reads bytes of the file as it is, before `cut`.
+    fn read_live(&self, offset: usize, cut: usize, to: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         while done < to.len() {
             // Others have made it shorter.
-            if offset + to.len() > self.length() {
+            if offset + to.len() > self.length().min(cut) {
                 return Err(Errno::EIO);
             }
             done += self.with(offset + done, to.len() - done, Use::Read, |from| {

@@ -14,6 +14,7 @@
 //! | `HELD` | how many pages it has |
 //! | `AGE` | higher ones are newer |
 //! | `INCOMPLETE` | 1: it lacks bytes, because there was no memory for a copy |
+//! | `CUT`, `CUT_AGE` | from there on it has only what it and snapshots up to this age had when others took the rest away |
 //!
 //! Owners are found from a tree of all spans ([`Spans`]): few snapshots cover a slot where blocks or arrays have
 //! snapshots of their own. Where more than `FEW` cover it, the list by age is walked. Either way the bits are looked
@@ -45,9 +46,11 @@ const STATE: usize = 3;
 const NEWER: usize = 4;
 const OLDER: usize = 5;
 const HELD: usize = 6;
-const AGE: usize = 7;
+pub(super) const AGE: usize = 7;
 const INCOMPLETE: usize = 8;
-const FIELDS: usize = 9;
+pub(super) const CUT: usize = 9;
+pub(super) const CUT_AGE: usize = 10;
+const FIELDS: usize = 11;
 
 /// Up to this number, snapshots of a slot are put in order one by one.
 const FEW: usize = 16;
@@ -125,11 +128,11 @@ impl Chain {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn get(&self, id: usize, field: usize) -> usize {
+    pub(super) fn get(&self, id: usize, field: usize) -> usize {
         self.fields[id * FIELDS + field].load(Ordering::Relaxed)
     }
 
-    fn set(&self, id: usize, field: usize, value: usize) {
+    pub(super) fn set(&self, id: usize, field: usize, value: usize) {
         self.fields[id * FIELDS + field].store(value, Ordering::Relaxed);
     }
 
@@ -222,7 +225,12 @@ impl Chain {
         ends.ages += 1;
         ends.spans.insert(id, span);
         let fields = [(START, span.start), (END, span.end), (AT, at), (STATE, LIVING), (HELD, 0)];
-        let fields = fields.into_iter().chain([(AGE, ends.ages), (INCOMPLETE, 0)]);
+        let fields = fields.into_iter().chain([
+            (AGE, ends.ages),
+            (INCOMPLETE, 0),
+            (CUT, usize::MAX),
+            (CUT_AGE, usize::MAX),
+        ]);
         fields.for_each(|(field, value)| self.set(id, field, value));
         self.set(id, NEWER, NONE);
         self.set(id, OLDER, ends.newest);
@@ -238,6 +246,11 @@ impl Chain {
     pub fn begin_to_drop(&self, id: usize) {
         let _ends = self.ends.lock();
         self.set(id, STATE, LEAVING);
+    }
+
+    /// How many there ever were: the age of the newest, or more.
+    pub(super) fn newest_age(&self) -> usize {
+        self.ends.lock().ages
     }
 
     /// It is gone. It has nothing any more; the memory of its copies is the caller's.
@@ -323,6 +336,7 @@ impl Chain {
         let mut settled = PageSet::default();
         self.find(From::Newest, slot, walks, |id, stale| {
             settled = settled | self.own(id, slot);
+            let settled = settled | self.gone(id, slot);
             let is_living = self.get(id, STATE) == LIVING;
             *stale += u64::from(!is_living);
             is_living.then(|| Need { id, at: self.copies(id, slot), settled })
@@ -332,10 +346,10 @@ impl Chain {
     /// The first snapshot from `id` on, of those that came later, that has some of these pages of a slot: where its
     /// copies are, and which it has.
     pub fn owner(&self, id: usize, slot: usize, wanted: PageSet, walks: &mut Walks) -> Option<(usize, PageSet)> {
-        self.find(From::On(id), slot, walks, |id, stale| {
-            let has = self.own(id, slot) & wanted;
+        self.find(From::On(id), slot, walks, |other, stale| {
+            let has = (self.own(other, slot) & wanted) - self.kept_from(id, other, slot);
             *stale += u64::from(has.is_empty());
-            (!has.is_empty()).then(|| (self.copies(id, slot), has))
+            (!has.is_empty()).then(|| (self.copies(other, slot), has))
         })
     }
 
@@ -347,7 +361,7 @@ impl Chain {
             others = others | self.own(older, slot);
             let is_living = self.get(older, STATE) == LIVING;
             *stale += u64::from(!is_living);
-            is_living.then(|| (older, self.own(id, slot) - others))
+            is_living.then(|| (older, self.own(id, slot) - others - self.kept_from(older, id, slot)))
         })
     }
 

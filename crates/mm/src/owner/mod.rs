@@ -7,6 +7,7 @@
 //! What protects a tree is its owner's lock.
 
 pub mod chain;
+mod cut;
 pub mod pages;
 pub mod spans;
 
