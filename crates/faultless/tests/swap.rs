@@ -76,7 +76,8 @@ fn work(region: &Region, own: Range<usize>, plain: &mut [u8], rng: &mut Rng) {
                 plain[at..at + n].fill(byte);
             }
         }
-        assert!(region.in_memory() <= BUDGET, "{} bytes", region.in_memory());
+        // A fault, or what populates, goes on where others have all that could go in hand for too long.
+        assert!(region.in_memory() <= BUDGET + 2 * 64 * PAGE, "{} bytes", region.in_memory());
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Swap {
     coming: AtomicUsize,
     /// Pages aside.
     kept: AtomicUsize,
+    /// Tours of both hands in vain, one after the other.
+    vain: AtomicUsize,
     /// The two hands: addresses of pieces.
     takes: AtomicUsize,
     writes: AtomicUsize,
@@ -114,6 +116,7 @@ impl<M: Mmu> Region<M> {
             held: none(),
             coming: none(),
             kept: none(),
+            vain: none(),
             takes: none(),
             writes: none(),
             gone: none(),

@@ -16,8 +16,10 @@ use crate::region::Region;
 pub(super) const PIECE: usize = 64;
 /// Pages aside are this part of the budget, and two pieces at least: so a piece is not written as soon as it is taken.
 const ASIDE_PART: usize = 8;
-/// Calls of reclaim that are left out after the store has failed.
+/// Calls of reclaim that are left out after the store has failed, or tours of all were in vain.
 const REST: usize = 64;
+/// Tours in vain, one after the other, before that.
+const VAIN: usize = 8;
 /// Fewer pages than this between two that are written are written along with them: a call costs more than they do.
 const GAP: usize = 8;
 
@@ -79,6 +81,13 @@ impl<M: Mmu> Region<M> {
                     break;
                 }
             }
+        }
+        let is_vain = gone == 0 && in_vain >= pieces && !met_others.get();
+        // More tours would take as long, and be in vain as well.
+        if !is_vain {
+            swap.vain.store(0, Ordering::Relaxed);
+        } else if swap.vain.fetch_add(1, Ordering::Relaxed) >= VAIN {
+            swap.rests.store(REST, Ordering::Relaxed);
         }
         Reclaimed { gone, met_others: met_others.get() }
     }
