@@ -363,3 +363,35 @@ fn what_cannot_be_is_refused_with_its_reason() {
     assert!(matches!(region.remap(SLOT..2 * SLOT, 0), Err(Error::NoSwap(_))));
     assert!(matches!(region.snapshot(), Err(Error::NoSwap(_))));
 }
+
+/// A thread that lets pages go must not let its own stack go, which it needs meanwhile.
+#[test]
+fn a_stack_in_the_region_populates_nothing() {
+    limit();
+    let directory = tempfile::tempdir().unwrap();
+    let Some(region) = build(Region::builder(LENGTH).swap(Swap::new(BUDGET).directory(directory.path()))) else {
+        return;
+    };
+    extern "C" fn populate(region: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+        // SAFETY: the region of the test, which waits for this thread.
+        let region = unsafe { &*region.cast::<Region>() };
+        let refused = |refused: Result<(), Error>| usize::from(matches!(refused, Err(Error::NoSwap(_))));
+        let background = region.populate_in_background(0..LENGTH).and_then(|work| work.wait());
+        // Another thread may have done all of it by then.
+        let is_sound = background.is_ok() || matches!(background, Err(Error::NoSwap(_)));
+        (refused(region.populate(0..LENGTH)) + usize::from(is_sound)) as *mut std::ffi::c_void
+    }
+    const STACK: usize = 1 << 20;
+    // SAFETY: a part of the region that nothing else uses, for as long as the thread runs.
+    let answers = unsafe {
+        let mut attributes = std::mem::zeroed();
+        assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
+        assert_eq!(libc::pthread_attr_setstack(&mut attributes, region.as_ptr().cast(), STACK), 0);
+        let (mut id, mut answers) = (0, std::ptr::null_mut());
+        let region = (&raw const region).cast_mut().cast();
+        assert_eq!(libc::pthread_create(&mut id, &attributes, populate, region), 0);
+        assert_eq!(libc::pthread_join(id, &mut answers), 0);
+        answers as usize
+    };
+    assert_eq!(answers, 2);
+}

@@ -3,10 +3,10 @@
 //! Where the file system refuses, and for the end of a file that is not a whole page, it is `pread` and `pwrite`. The
 //! first is counted (`file_buffered`), and [`LocalFile::is_direct`] says so.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use faultless_base::sync::Late;
@@ -340,14 +340,17 @@ impl Backing for LocalFile {
         if about.len() < end {
             return false;
         }
-        match seek(file, offset, libc::SEEK_DATA) {
+        let seems_hole = match seek(file, offset, libc::SEEK_DATA) {
             Ok(data) if data < end => {
                 self.learn_data(file, data);
                 false
             }
             Ok(_) => true,
             Err(error) => error == Errno::new(libc::ENXIO),
-        }
+        };
+        // Another process may have made it shorter in between, so that there was nothing for a moment.
+        let state = |about: &Metadata| (about.len(), about.ctime(), about.ctime_nsec());
+        seems_hole && direct.get_with_metadata().is_ok_and(|(_, now)| state(&now) == state(&about))
     }
 
     fn is_huge(&self) -> bool {

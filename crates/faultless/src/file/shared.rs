@@ -294,7 +294,10 @@ impl Shared {
         if let Some(local) = self.engine.backing().local()
             && !local.note_change()
         {
-            self.engine.evict_range(0, usize::MAX, To::Store);
+            // The file may have other bytes now. Behind its end, mappings have what was in memory.
+            self.engine.preserve_present(0);
+            let bytes = if self.is_mapped_behind(length) { length } else { usize::MAX };
+            self.engine.evict_range(0, bytes, To::Store);
         }
         self.engine.extend(length).map_err(kernel)
     }

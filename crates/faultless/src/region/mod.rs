@@ -74,6 +74,15 @@ enum Serving {
     Shared(handler_pool::Place),
 }
 
+/// Whether this thread may let pages of a region go to its store: not its own stack, of which it needs a page meanwhile.
+fn check_stack(shared: &Shared) -> Result<(), Error> {
+    let here = 0_u8;
+    match shared.memory.has_swap() && shared.memory.span().contains(&raw const here as usize) {
+        true => Err(Error::NoSwap("this thread's stack lies in the region: let another thread populate it")),
+        false => Ok(()),
+    }
+}
+
 impl Region {
     /// A region of `length` bytes of zeroes, all of it mapped for reading and writing.
     pub fn anonymous(length: usize) -> Result<Self, Error> {
@@ -236,6 +245,7 @@ impl Region {
     /// rights is [`Error::Rights`].
     pub fn populate(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
+        check_stack(&self.shared)?;
         self.shared.memory.populate(span).map(drop).map_err(|refused| self.shared.refused(refused))
     }
 
@@ -252,6 +262,7 @@ impl Region {
         Background::start(Priority::Ordinary, steps, SLOT, bell, move |n: usize| {
             // Where several help, one or the other always has the region: its end must say that it has begun.
             let shared = shared.upgrade().filter(|shared| !shared.ends()).ok_or(Error::Ended)?;
+            check_stack(&shared)?;
             let part = Span::new(first + n * SLOT, SLOT).clip(span);
             let error = |refused| if shared.ends() { Error::Ended } else { shared.refused(refused) };
             shared.memory.populate(part).map(|_| true).map_err(error)

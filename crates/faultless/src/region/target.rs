@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::page_file;
 use faultless_base::sys::raw;
 
 use crate::error::Error;
@@ -54,11 +55,13 @@ impl Target {
 
     /// Its length, as far as it is not written.
     pub fn set_length(&self, bytes: usize) -> Result<(), Error> {
+        check_length(bytes)?;
         self.file().and_then(|file| file.set_len(bytes as u64)).map_err(kernel)
     }
 
     /// Writes a part.
     pub fn write(&self, bytes: &[u8], at: usize) -> Result<(), Error> {
+        check_length(at + bytes.len())?;
         self.file().and_then(|file| file.write_all_at(bytes, at as u64)).map_err(kernel)
     }
 
@@ -100,6 +103,11 @@ impl Drop for Target {
             unsafe { libc::unlinkat(directory, self.partial.as_ptr(), 0) };
         }
     }
+}
+
+/// To go beyond the limit on files ends the program.
+fn check_length(bytes: usize) -> Result<(), Error> {
+    if page_file::may_be_made(bytes) { Ok(()) } else { Err(Error::Kernel(libc::EFBIG)) }
 }
 
 /// The directory of a path, and the name there.

@@ -423,7 +423,7 @@ fn the_knob_says_what_pages_come() {
         let (faults, mapped, failed) = (faults - before[0], mapped - before[1], failed - before[2]);
         match is_huge {
             // Where tables stay, huge pages are copied.
-            true => assert!(faults < 64 && mapped <= 4 || failed > 0, "{faults} faults, {mapped} moved"),
+            true => assert!(faults < 64 && mapped < 64 || failed > 0, "{faults} faults, {mapped} moved"),
             false => {
                 assert!(faults >= (all.len() / PAGE) as u64 && mapped == 0, "{faults} faults, {mapped} moved")
             }

@@ -132,7 +132,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// The same where others have made it so short: snapshots keep what is in memory of the bytes that went.
     pub fn notice_end(&self, length: usize) -> Result<(), Errno> {
         if length < self.length() {
-            self.preserve_present(length);
+            self.preserve_cut(length);
         }
         self.cut(length)
     }

@@ -209,12 +209,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         Ok(())
     }
 
-    /// The same of what is in memory: the file does not have the rest any more.
-    pub(super) fn preserve_present(&self, length: usize) {
-        let Some(chain) = self.chain() else { return };
-        let (offset, bytes) = (length / PAGE * PAGE, self.length() - length / PAGE * PAGE);
-        let tail = Part { first: offset % SLOT / PAGE, count: 1 };
-        let has_tail = self.index.has(Entry::Present, offset / SLOT, tail);
+    /// The same of what is in memory, from a page on.
+    pub fn preserve_present(&self, offset: usize) {
+        if !self.has_snapshots() {
+            return;
+        }
+        let bytes = self.length().saturating_sub(offset);
         for (slot, _, part) in self.parts(offset, bytes) {
             let _change = self.change(slot);
             let mut rest = part;
@@ -228,7 +228,16 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 rest = Part { first: next, count: part.first + part.count - next };
             }
         }
-        chain.cut(self.span.start + if has_tail { offset } else { length });
+    }
+
+    /// The same where the file ends at `length` by others: what was in no memory is gone for the snapshots.
+    pub(super) fn preserve_cut(&self, length: usize) {
+        let Some(chain) = self.chain() else { return };
+        let page = length / PAGE * PAGE;
+        let tail = Part { first: page % SLOT / PAGE, count: 1 };
+        let has_tail = self.index.has(Entry::Present, page / SLOT, tail);
+        self.preserve_present(page);
+        chain.cut(self.span.start + if has_tail { page } else { length });
     }
 
     /// Notes that snapshots have zeroes in pages that are not in memory, if these are a hole of the file.
