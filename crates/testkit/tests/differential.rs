@@ -20,7 +20,7 @@ const SETTINGS: &[&str] = &[
     "FAULTLESS_CHECK=1 FAULTLESS_BUDGET=2G FAULTLESS_MALLOC_THRESHOLD=64K",
     "FAULTLESS_CHECK=1 FAULTLESS_MAPPED=1 FAULTLESS_AHEAD=0 FAULTLESS_MALLOC_THRESHOLD=64K",
 ];
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 16;
 const STEPS: &str = "150";
 
 /// The library, built with the assertions of debug builds.
