@@ -105,10 +105,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.store.give(at, if is_kept { Kind::Dirty } else { Kind::Unbacked });
     }
 
-    /// Gives a place back that was read into. In a group it keeps no memory.
-    fn return_place(&self, at: usize) {
+    /// Gives a place back of which `pages` were read into. Few places keep more than a page; in a group none keeps any.
+    fn return_place(&self, at: usize, pages: usize) {
         let Some(staging) = self.staging.get() else { return };
-        if self.backing.group().is_some() {
+        if self.backing.group().is_some() || pages > 1 && !staging.keeps(at) {
             let _ = self.memory.discard(Span::new(at, PLACE_PAGES * PAGE));
         }
         staging.give(at);
@@ -156,7 +156,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             .and_then(|()| self.put(change, slot, run.part, install));
         match run.stage {
             Stage::Frame => self.return_frame(run.to.start),
-            _ => self.return_place(run.to.start),
+            _ => self.return_place(run.to.start, run.part.count),
         }
         put
     }

@@ -12,6 +12,8 @@ use crate::cache::recent::Recent;
 /// Pages of one place.
 pub(super) const PLACE_PAGES: usize = 16;
 const PLACE: usize = PLACE_PAGES * PAGE;
+/// Those of them that keep the memory of all their pages when they are given back.
+const KEPT: usize = 8;
 /// Places: twice as many as one call has reads under way.
 const PLACES: usize = 256;
 const BITS: usize = usize::BITS as usize;
@@ -60,6 +62,11 @@ impl Staging {
             first += BITS;
         }
         None
+    }
+
+    /// Whether a place keeps its memory: few are in use at a time, mostly.
+    pub(super) fn keeps(&self, at: usize) -> bool {
+        at < self.span.start + KEPT * PLACE
     }
 
     pub(super) fn give(&self, at: usize) {
