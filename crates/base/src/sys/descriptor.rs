@@ -5,6 +5,7 @@
 //! while it is still that file's.
 
 use core::mem::{ManuallyDrop, MaybeUninit};
+use core::ops::Deref;
 
 use super::raw::syscall;
 use crate::PAGE;
@@ -64,14 +65,36 @@ impl Descriptor {
 /// Keeps a file there for as long as this lives, whoever closes its descriptors: an inode that is freed may be the next
 /// file's. It is a mapping of a page that nobody may access.
 #[derive(Debug)]
-pub struct Inode(Option<usize>);
+struct Inode(Option<usize>);
 
 impl Inode {
     /// That of an open file that may be read. One that cannot be mapped is not kept.
-    pub fn keep(number: usize) -> Self {
+    fn keep(number: usize) -> Self {
         let args = [0, PAGE, libc::PROT_NONE as usize, libc::MAP_PRIVATE as usize, number, 0];
         // SAFETY: a new mapping, at a place that the kernel chooses.
         Self(unsafe { syscall(libc::SYS_mmap, args) }.ok())
+    }
+}
+
+/// A descriptor of a file that may lose its last name, or has none. The file stays as long as this does.
+#[derive(Debug)]
+pub struct FileDescriptor {
+    descriptor: Descriptor,
+    _inode: Inode,
+}
+
+impl FileDescriptor {
+    /// For a number that was just opened, and belongs to the caller alone.
+    pub fn new(number: usize) -> Self {
+        Self { descriptor: Descriptor::new(number), _inode: Inode::keep(number) }
+    }
+}
+
+impl Deref for FileDescriptor {
+    type Target = Descriptor;
+
+    fn deref(&self) -> &Descriptor {
+        &self.descriptor
     }
 }
 

@@ -11,21 +11,19 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use faultless_base::Errno;
-use faultless_base::sys::descriptor::{Descriptor, Inode};
+use faultless_base::sys::descriptor::FileDescriptor;
 
 /// Such a descriptor.
 pub(super) struct Opened {
     /// Closed by `descriptor`.
     file: ManuallyDrop<File>,
-    descriptor: Descriptor,
-    _inode: Inode,
+    descriptor: FileDescriptor,
 }
 
 impl Opened {
     pub(super) fn new(file: File) -> Self {
-        let number = file.as_raw_fd() as usize;
-        let (descriptor, inode) = (Descriptor::new(number), Inode::keep(number));
-        Self { file: ManuallyDrop::new(file), descriptor, _inode: inode }
+        let descriptor = FileDescriptor::new(file.as_raw_fd() as usize);
+        Self { file: ManuallyDrop::new(file), descriptor }
     }
 
     /// EBADF: it is not open any more.

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_base::sys::descriptor::{Descriptor, Inode};
+use faultless_base::sys::descriptor::FileDescriptor;
 use faultless_base::sys::page_file;
 pub use faultless_base::sys::user_mmu::SwapStore;
 
@@ -56,8 +56,7 @@ impl Swap {
 
 /// A file without a name. All blocks that it had go with it.
 struct SwapFile {
-    descriptor: Descriptor,
-    _inode: Inode,
+    descriptor: FileDescriptor,
     is_direct: AtomicBool,
 }
 
@@ -68,9 +67,8 @@ impl SwapFile {
         }
         let file = without_a_name(directory)?;
         file.set_len(length as u64)?;
-        let number = std::os::fd::IntoRawFd::into_raw_fd(file) as usize;
-        let (descriptor, inode) = (Descriptor::new(number), Inode::keep(number));
-        let swap = Self { descriptor, _inode: inode, is_direct: AtomicBool::new(false) };
+        let descriptor = FileDescriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file) as usize);
+        let swap = Self { descriptor, is_direct: AtomicBool::new(false) };
         swap.is_direct.store(swap.set_direct(libc::O_DIRECT), Ordering::Relaxed);
         Ok(swap)
     }

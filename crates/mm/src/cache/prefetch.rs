@@ -1,8 +1,8 @@
 //! Many pages come at a time: their reads are under way together.
 //!
 //! A thread has the locks of all slots that it has reads under way for. So it waits for none: a part whose slot another
-//! thread changes is put off until more of its own reads have ended. Nor does it wait for room while it has any. Afterwards each page that is still
-//! missing is brought alone.
+//! thread changes is put off until more of its own reads have ended. Nor does it wait for room while it has any.
+//! Afterwards each page that is still missing is brought alone.
 
 use core::iter::Peekable;
 use core::sync::atomic::Ordering::Relaxed;
