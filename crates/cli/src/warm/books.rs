@@ -18,6 +18,9 @@ pub const MOST: usize = 256;
 const QUIET: Duration = Duration::from_millis(300);
 /// The same after a message of a process that wanted more than it got.
 const HUNGRY: Duration = Duration::from_secs(10);
+/// For how long nothing is taken after tasks waited for memory while it was taken: longer than the kernel takes to tell
+/// it again, if others wait.
+const HELD_OFF: Duration = Duration::from_secs(5);
 /// For how long nothing is taken after pressure.
 const PRESSED: Duration = Duration::from_secs(60);
 
@@ -88,6 +91,11 @@ impl Books {
             // While it is still warm, and whatever the process had wanted.
             self.takes_from = now + QUIET;
         }
+    }
+
+    /// Memory may be short because it is taken: no more is, for a while.
+    pub fn hold_off(&mut self, now: Instant) {
+        self.takes_from = self.takes_from.max(now + HELD_OFF);
     }
 
     /// Memory is short: nothing is held.
@@ -182,6 +190,17 @@ mod tests {
         // While a process runs that has some of it, it stays.
         books.grow(8, 10, 100, now + KEEP);
         assert_eq!(books.target(90, now + 3 * KEEP), 90);
+    }
+
+    #[test]
+    fn what_is_held_stays_while_no_more_is_taken() {
+        let (mut books, now) = books();
+        books.hold_off(now);
+        assert_eq!((books.target(40, now), books.next(now)), (40, Some(now + HELD_OFF)));
+        assert_eq!(books.grow(7, 10, 40, now), 10, "who asks is given as always");
+        assert_eq!(books.target(30, now + QUIET), 30);
+        assert_eq!(books.target(30, now + HELD_OFF), 90);
+        assert_eq!(books.pressed, 0);
     }
 
     #[test]

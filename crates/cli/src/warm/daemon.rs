@@ -3,7 +3,6 @@
 //! Without requests it wakes once a second, and only while it holds memory, to see that enough is left to others.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread::Thread;
@@ -17,6 +16,7 @@ use faultless_base::sys::warm::Message;
 
 use super::books::Books;
 use super::reserve::Reserve;
+use super::stalls::{Stalls, Told};
 use super::status::{State, Status};
 use super::sys::{self, Listener, Packet};
 use crate::own;
@@ -46,7 +46,7 @@ struct Daemon {
     books: Books,
     /// Readable once a process has ended.
     running: BTreeMap<i32, OwnedFd>,
-    pressure: Option<File>,
+    stalls: Option<Stalls>,
     wanted: Wanted,
     since: Instant,
     looked: Instant,
@@ -78,7 +78,7 @@ pub fn serve(socket: &Path, wanted: Wanted) -> Result<bool> {
         filler: reserve.start_filling()?,
         books: Books::new(wanted.slots, wanted.keep, now),
         running: BTreeMap::new(),
-        pressure: sys::pressure(),
+        stalls: Stalls::ask(),
         wanted,
         since: now,
         looked: now,
@@ -103,16 +103,16 @@ impl Daemon {
     fn turn(&mut self) {
         let pids: Vec<_> = self.running.keys().copied().collect();
         let listener = sys::waiting(self.listener.descriptor(), libc::POLLIN);
-        let pressure = self.pressure.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let stalls = self.stalls.as_ref().map_or(-1, Stalls::descriptor);
         let processes = self.running.values().map(|fd| sys::waiting(fd.as_raw_fd(), libc::POLLIN));
         let mut all: Vec<_> =
-            [listener, sys::waiting(pressure, libc::POLLPRI)].into_iter().chain(processes).collect();
+            [listener, sys::waiting(stalls, libc::POLLPRI)].into_iter().chain(processes).collect();
         let time = self.next().map(|at| at.saturating_duration_since(Instant::now()));
         sys::poll(&mut all, time);
         if all[1].revents & libc::POLLPRI != 0 {
-            self.press();
+            self.hear(Instant::now());
         } else if all[1].revents & libc::POLLERR != 0 {
-            self.pressure = None;
+            self.stalls = None;
         }
         if all[0].revents != 0 {
             for _ in 0..AT_ONCE {
@@ -136,11 +136,14 @@ impl Daemon {
 
     /// Whether memory is short. Where the kernel tells of tasks that wait for memory, it does so by itself.
     fn is_short(&self) -> bool {
-        if self.pressure.is_some() { pressure::is_full() } else { pressure::is_short() }
+        if self.stalls.is_some() { pressure::is_full() } else { pressure::is_short() }
     }
 
     /// Takes as much as may be taken, and gives back what is too much.
     fn look(&mut self, now: Instant) {
+        if let Some(stalls) = self.stalls.as_mut().filter(|_| self.reserve.fills()) {
+            stalls.fills(now);
+        }
         let held = self.reserve.held();
         let wanted = self.books.target(held, now);
         if now.duration_since(self.looked) >= LOOK {
@@ -157,6 +160,19 @@ impl Daemon {
         self.reserve.aim(target);
         if self.reserve.held() < target {
             self.filler.unpark();
+        }
+    }
+
+    /// The kernel told that tasks wait for memory. If the daemon may be what waits, it stops to take memory. The kernel
+    /// tells it again if others wait, too.
+    fn hear(&mut self, now: Instant) {
+        match self.stalls.as_mut().map(|stalls| stalls.told(now)) {
+            Some(Told::Nothing) | None => (),
+            Some(Told::Own) => {
+                self.books.hold_off(now);
+                self.reserve.aim(self.reserve.held());
+            }
+            Some(Told::Others) => self.press(),
         }
     }
 

@@ -11,6 +11,7 @@ mod daemon;
 pub mod need;
 mod place;
 mod reserve;
+mod stalls;
 mod status;
 mod sys;
 

@@ -7,7 +7,7 @@
 //! A thread that gives back lowers the target first. Then the other thread fills no slot that is given back, and takes
 //! back itself what it filled too much.
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread::{self, Thread};
 
 use faultless_base::SLOT;
@@ -30,6 +30,8 @@ pub struct Reserve {
     /// Slots that were touched, and those of them that came from the host.
     taken: AtomicUsize,
     cold: AtomicUsize,
+    /// Whether a slot is touched now.
+    touches: AtomicBool,
 }
 
 impl Reserve {
@@ -37,7 +39,8 @@ impl Reserve {
     pub fn new(slots: usize) -> Result<Self, String> {
         let area = Area::new(slots * SLOT, Huge::Advised)?;
         let zero = || AtomicUsize::new(0);
-        Ok(Self { area, slots, held: zero(), target: zero(), taken: zero(), cold: zero() })
+        let touches = AtomicBool::new(false);
+        Ok(Self { area, slots, held: zero(), target: zero(), taken: zero(), cold: zero(), touches })
     }
 
     /// Slots that are resident.
@@ -48,6 +51,11 @@ impl Reserve {
     /// Slots that are to be resident.
     pub fn target(&self) -> usize {
         self.target.load(SeqCst)
+    }
+
+    /// Whether memory is taken now.
+    pub fn fills(&self) -> bool {
+        self.held() < self.target() || self.touches.load(SeqCst)
     }
 
     /// Slots that were touched so far, and those of them that came from the host.
@@ -81,7 +89,9 @@ impl Reserve {
             return false;
         }
         let slot = self.area.piece(at, SLOT);
+        self.touches.store(true, SeqCst);
         let ns = time(|| self.area.touch(slot));
+        self.touches.store(false, SeqCst);
         self.taken.fetch_add(1, SeqCst);
         self.cold.fetch_add((ns >= COLD_NS) as usize, SeqCst);
         let is_kept = self.held.compare_exchange(at, at + 1, SeqCst, SeqCst).is_ok();

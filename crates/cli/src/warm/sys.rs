@@ -1,7 +1,7 @@
 //! System calls of the daemon and of those who talk to it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -212,17 +212,6 @@ pub fn poll(all: &mut [libc::pollfd], time: Option<Duration>) {
 pub fn process(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
     owned(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32)
-}
-
-/// A descriptor that tells when tasks of this machine wait for memory a tenth of the time; `None` where there is none.
-pub fn pressure() -> Option<File> {
-    let of = |window: &[u8]| {
-        let mut file = OpenOptions::new().read(true).write(true).open("/proc/pressure/memory").ok()?;
-        file.write_all(window).ok()?;
-        Some(file)
-    };
-    // Without special rights the window is a multiple of two seconds.
-    of(b"some 100000 1000000\0").or_else(|| of(b"some 200000 2000000\0"))
 }
 
 /// Has the kernel run this thread only where a processor would be idle.
