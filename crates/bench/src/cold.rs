@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
+use super::aims::Aims;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::Session;
@@ -42,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value = "3", value_name = "N")]
     rounds: NonZeroUsize,
     /// Seconds for which the machine is idle before each run.
-    #[arg(long, default_value_t = 8, value_name = "N")]
+    #[arg(long, default_value_t = 6, value_name = "N")]
     idle: u64,
     /// The Python of the rows, which may have Polars.
     #[arg(long, env = "FAULTLESS_PYTHON", default_value = "python3", value_name = "PROGRAM")]
@@ -95,8 +96,9 @@ impl Work {
     fn row(self) -> Row {
         let title = |title: &str| Row::new("cold", Section::Programs, title);
         match self {
-            Self::Touch => title("first touch of 1.5 GiB")
-                .looping(|c| format!("touch --size {} --most 1 --seconds 0", c.size(TOUCHED))),
+            Self::Touch => {
+                title("first touch of 1.5 GiB").looping(|c| format!("first --size {} --busy 0", c.size(TOUCHED)))
+            }
             Self::Python => title("Python starts").program(|c| {
                 let python = Command::new(&c.python).args(["-c", "import sys; print(sys.executable)"]).output();
                 let found = python.map_err(|error| format!("not installed: {} ({error})", c.python))?;
@@ -119,6 +121,26 @@ impl Work {
     }
 }
 
+impl Work {
+    /// What the reserve is to give.
+    fn aims(self, aims: &mut Aims, title: &str, rounds: &Rounds<Way, Measured>) {
+        let beside = |other: Way| ratio(rounds, &Way::Reserve, &other, |run| run.sample.wall);
+        let faster = |other: Way| ratio(rounds, &other, &Way::Reserve, |run| run.sample.wall);
+        let named = |other: Way| format!("{title}, with the reserve, beside {}", other.name());
+        match self {
+            Self::Touch => {
+                aims.at_least(&named(Way::Plain), 5.0, faster(Way::Plain));
+                aims.at_least(&named(Way::Huge), 10.0, faster(Way::Huge));
+            }
+            Self::Polars | Self::Java | Self::Numpy | Self::Gcc => {
+                aims.at_most(&named(Way::Warm), 1.1, beside(Way::Warm));
+                aims.at_most(&named(Way::Plain), 1.0, beside(Way::Plain));
+            }
+            _ => aims.at_most(&named(Way::Plain), 1.0, beside(Way::Plain)),
+        }
+    }
+}
+
 /// Who runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
@@ -128,10 +150,12 @@ enum Way {
     /// After a run that left notes of the program.
     Again,
     Reserve,
+    /// Without idleness, after another process touched memory.
+    Warm,
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::Plain, Self::Huge, Self::Run, Self::Again, Self::Reserve];
+    const ALL: [Self; 6] = [Self::Plain, Self::Huge, Self::Run, Self::Again, Self::Reserve, Self::Warm];
 
     fn name(self) -> &'static str {
         match self {
@@ -140,6 +164,7 @@ impl Way {
             Self::Run => "run, the first time",
             Self::Again => "run, the second time",
             Self::Reserve => "run, the first time, with the reserve",
+            Self::Warm => "run, the first time, memory in use before",
         }
     }
 }
@@ -235,7 +260,14 @@ impl Runs<'_> {
             _ => None,
         };
         reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.daemon.socket));
-        std::thread::sleep(self.idle);
+        match way {
+            Way::Warm => {
+                let mut warm = Command::new(&c.own);
+                warm.args(["loop", "warm", "--size"]).arg(c.size(RESERVE).to_string()).env_remove("LD_PRELOAD");
+                measure(&mut warm, LIMIT)?;
+            }
+            _ => std::thread::sleep(self.idle),
+        }
         let before = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let _always = match (&self.huge, way) {
             (Some(huge), Way::Huge) => Some(huge.always().map_err(|error| error.to_string())?),
@@ -272,6 +304,7 @@ pub fn main(args: &Args) -> Result<()> {
     let ways: Vec<_> = Way::ALL.into_iter().filter(|way| huge.is_some() || *way != Way::Huge).collect();
     let runs = Runs { context: &context, idle: Duration::from_secs(args.idle), huge };
     let mut all = BTreeMap::new();
+    let mut aims = Aims::default();
     let mut table = table::new_table(&[
         "work",
         "way",
@@ -306,11 +339,13 @@ pub fn main(args: &Args) -> Result<()> {
             computed.check(sum).map(|()| measured)
         };
         let rounds = turns.run(&ways, |way| way.name().into(), once);
+        work.aims(&mut aims, &row.title, &rounds);
         add_rows(&mut table, &row.title, &rounds);
         let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
         all.insert(format!("{work:?}"), named.collect::<BTreeMap<_, _>>());
     }
-    println!("{} s of idleness before each run.\n\n{table}\n", args.idle);
+    println!("{} s of idleness before each run, but for the last way.\n\n{table}\n", args.idle);
+    aims.print();
     if let Some(path) = &args.json {
         parts::save(path, &serde_json::to_string_pretty(&all).context("JSON")?)?;
     }
