@@ -5,7 +5,8 @@
 //!
 //! | signal | what is done |
 //! |---|---|
-//! | from the kernel (terminal keys, hang-up, window size) | nothing: the program got it too |
+//! | from the kernel, to the group (terminal keys, window size) | nothing: the program got it too |
+//! | from the kernel, to this process alone (hang-up of a terminal whose session it leads, a descriptor that it owns) | sent on to the program |
 //! | from another process | sent on to the program |
 //! | from the program itself (a signal to its whole group) | nothing: the program got it too |
 //! | SIGCHLD from the kernel | the program's state is read: a stop is copied, an end is the end |
@@ -120,7 +121,7 @@ impl Running {
                 if asks_to_end && !is_own {
                     interrupted = Some(received.signal);
                 }
-                if received.sender.is_some() && !is_own {
+                if sys::is_for_one(&received) && !is_own {
                     sys::forward(&received, pid);
                 }
             } else {

@@ -12,6 +12,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::filters;
+use super::handed::Handed;
 use super::sys::Inherited;
 
 /// What stands for standard input, output and error; `None`: as they are here.
@@ -145,6 +146,7 @@ pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Resul
 fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<i32> {
     let (words, variables) = (pointers(&image.words), pointers(&image.variables));
     let shared = Shared::new()?;
+    let handed = Handed::read();
     // SAFETY: a child with a copy of this memory, which does only what is allowed after a fork: it neither allocates nor
     // takes locks. All signals are blocked, so that no handler runs in it.
     unsafe {
@@ -154,6 +156,7 @@ fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<
             return Err(io::Error::last_os_error());
         }
         if pid == 0 {
+            handed.take();
             inherited.restore((0..3).filter(|fd| files[*fd as usize].is_none()));
             let placed = (0..3).all(|fd| files[fd as usize].is_none_or(|file| libc::dup2(file, fd) >= 0));
             if placed {
@@ -163,7 +166,10 @@ fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<
             libc::_exit(127);
         }
         match shared.error().load(Ordering::Relaxed) {
-            0 => Ok(pid as i32),
+            0 => {
+                handed.let_go();
+                Ok(pid as i32)
+            }
             error => {
                 libc::waitpid(pid as i32, null_mut(), 0);
                 Err(io::Error::from_raw_os_error(error))

@@ -4,6 +4,7 @@ mod child;
 mod compare;
 mod evidence;
 pub mod filters;
+mod handed;
 mod launch;
 mod link;
 mod options;
@@ -139,6 +140,7 @@ fn run(mut args: Args) -> Result<End> {
         }
         Err(error) => return Err(NotStarted::new(&args, &error).into()),
     };
+    handed::leave_files();
     let pid = running.pid();
     let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
     let (end, peak) = (outcome.end, outcome.usage.max_rss);

@@ -139,6 +139,19 @@ pub fn next_signal(within: Duration) -> Option<Received> {
     }
 }
 
+/// Whether a signal was for this process alone, or may have been. The kernel sends those of a terminal's keys to the whole
+/// group; a hang-up to the leader of the session, with one that continues it; those of descriptors to who owns them; and
+/// those of limits to whom the limit is for.
+pub fn is_for_one(received: &Received) -> bool {
+    match received.signal {
+        _ if received.sender.is_some() => true,
+        // SAFETY: no arguments that are memory.
+        libc::SIGHUP | libc::SIGCONT => unsafe { libc::getsid(0) == libc::getpid() },
+        libc::SIGIO | libc::SIGURG | libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF => true,
+        signal => signal >= libc::SIGRTMIN(),
+    }
+}
+
 /// The parent in the text of `/proc/PID/stat`.
 fn parent_in(stat: &str) -> Option<i32> {
     // number (name) state parent …

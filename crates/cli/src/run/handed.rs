@@ -1,0 +1,90 @@
+//! What a program has of the process that it is started by, and would keep over an exec in that process's place: its
+//! timers, the signal of its parent's death, and its descriptors as the only ones.
+
+use std::fs;
+use std::mem::zeroed;
+use std::ptr::null_mut;
+
+const TIMERS: [i32; 3] = [libc::ITIMER_REAL as i32, libc::ITIMER_VIRTUAL as i32, libc::ITIMER_PROF as i32];
+
+/// What this process has, and the program is to have.
+pub struct Handed {
+    timers: [libc::itimerval; 3],
+    death: i32,
+}
+
+fn is_set(timer: &libc::itimerval) -> bool {
+    (timer.it_value.tv_sec, timer.it_value.tv_usec) != (0, 0)
+}
+
+fn set(which: i32, timer: &libc::itimerval) {
+    // SAFETY: a timer of this process, and a structure that is read. The C library takes the number by different types.
+    unsafe { libc::syscall(libc::SYS_setitimer, which, &raw const *timer, null_mut::<libc::itimerval>()) };
+}
+
+impl Handed {
+    /// Reads it, changing nothing.
+    pub fn read() -> Self {
+        // SAFETY: queries; zero bytes are a value of the structures, which are writable.
+        unsafe {
+            let timers = TIMERS.map(|which| {
+                let mut timer: libc::itimerval = zeroed();
+                libc::syscall(libc::SYS_getitimer, which, &raw mut timer);
+                timer
+            });
+            let mut death = 0;
+            libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut death);
+            Self { timers, death }
+        }
+    }
+
+    /// In the program's process, before its exec: only calls that are allowed there.
+    pub fn take(&self) {
+        for (which, timer) in TIMERS.iter().zip(&self.timers).filter(|(_, timer)| is_set(timer)) {
+            set(*which, timer);
+        }
+        if self.death != 0 {
+            // SAFETY: no memory is involved.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, self.death) };
+        }
+    }
+
+    /// In this process, once the program has them: its timers go off no more.
+    pub fn let_go(&self) {
+        // SAFETY: zero bytes are a value of the structure.
+        let none = unsafe { zeroed() };
+        TIMERS
+            .iter()
+            .zip(&self.timers)
+            .filter(|(_, timer)| is_set(timer))
+            .for_each(|(which, _)| set(*which, &none));
+    }
+}
+
+/// Closes the files that this process inherited, but for its standard error. So what the program closes is closed: a
+/// reader of its output sees the end. Those that are locked for this process stay, because closing one gives up its locks.
+pub fn leave_files() {
+    let Ok(files) = fs::read_dir("/proc/self/fd") else { return };
+    let files: Vec<i32> = files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
+    let is_locked = |fd| match fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {
+        Ok(about) => about.lines().any(|line| line.starts_with("lock:") && line.contains("POSIX")),
+        Err(_) => true,
+    };
+    // SAFETY: what came over an exec has no such flag, and all that this command opens has it. Nothing of this command
+    // reads standard input, or writes to standard output, from now on.
+    unsafe {
+        let is_inherited = |fd: &i32| libc::fcntl(*fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0;
+        let empty = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        for fd in files.into_iter().filter(is_inherited).filter(|fd| *fd != 2 && !is_locked(*fd)) {
+            match fd {
+                // A file that is opened later must not become a standard one.
+                0 | 1 if empty >= 0 => _ = libc::dup3(empty, fd, libc::O_CLOEXEC),
+                0 | 1 => {}
+                _ => _ = libc::close(fd),
+            }
+        }
+        if empty >= 0 {
+            libc::close(empty);
+        }
+    }
+}
