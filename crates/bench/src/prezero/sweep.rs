@@ -152,10 +152,8 @@ fn print(use_: Use, figures: &Figures, aims: &mut Aims) {
         let beside = ratio.as_ref().map_or("–".into(), table::interval);
         println!("| {} | {} | {beside} |", table::bytes(bytes as f64), cells.join(" | "));
         // Less than a slot is never zeroed.
-        worst = worst
-            .into_iter()
-            .chain(ratio.filter(|_| bytes >= SLOT))
-            .max_by(|a, b| a.value.total_cmp(&b.value));
+        worst =
+            worst.into_iter().chain(ratio.filter(|_| bytes >= SLOT)).max_by(|a, b| a.value.total_cmp(&b.value));
     }
     println!();
     aims.at_most(
