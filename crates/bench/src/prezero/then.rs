@@ -42,7 +42,7 @@ const TABLES: [Table; 3] = [
     ),
 ];
 
-/// Prints them. The last column has the rate in parts of that without the patch, which stands one line above.
+/// Prints them. The last column has the rate in parts of the one without the patch, which stands one line above.
 pub fn tables() {
     for (title, lines) in TABLES {
         println!("**{title}**\n");
