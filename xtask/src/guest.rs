@@ -103,7 +103,7 @@ impl Machine {
             qemu.args(["-object", &format!("memory-backend-ram,id=m{node},size={}M", self.mib_of_node)]);
             qemu.args(["-numa", &format!("node,nodeid={node},cpus={first}-{last},memdev=m{node}")]);
         }
-        qemu.args("-accel tcg -nographic -no-reboot -net none".split_whitespace());
+        qemu.args("-accel tcg -icount shift=0,sleep=off -nographic -no-reboot -net none".split_whitespace());
         qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(image);
         // Without the kernel's errors: processes that it kills for a poisoned page are what tests ask for.
         qemu.args(["-append", "console=ttyS0 loglevel=3 panic=-1 transparent_hugepage=madvise"]);

@@ -137,7 +137,7 @@ pub fn validate(runs: &mut Runs, results: &mut Results) {
 }
 
 /// Costs side by side, each with its heading.
-pub fn print_costs(all: &[(&Costs, &str)]) {
+fn print_costs(all: &[(&Costs, &str)]) {
     let line = |cells: &mut dyn Iterator<Item = String>| println!("| {} |", cells.collect::<Vec<_>>().join(" | "));
     let headings = all.iter().map(|(_, heading)| (*heading).to_owned());
     line(&mut std::iter::once("what".to_owned()).chain(headings));
@@ -151,22 +151,11 @@ pub fn print_costs(all: &[(&Costs, &str)]) {
     row("a call that installs", &|costs| costs.call);
     row("a page installed", &|costs| costs.install);
     row("a page made and cleared, own node", &|costs| costs.clear_near);
-    let (first, _) = all[0];
-    if first.clear_far != first.clear_near {
-        row(&format!("the same beyond {} on another node", table::bytes(first.near)), &|costs| costs.clear_far);
-        let speed = |ns: f64| format!("{:.2} GB/s", first.page / ns);
-        println!("| clearing, own node and another | {}, {} |", speed(first.clear_near), speed(first.clear_far));
-    }
-    if first.make_huge.is_finite() {
-        row("a huge page made and cleared", &|costs| costs.make_huge);
-        row("a huge page moved", &|costs| costs.move_huge);
-    }
+    row("a huge page made and cleared", &|costs| costs.make_huge);
+    row("a huge page moved", &|costs| costs.move_huge);
     row("a shared word, had last by this processor", &|costs| costs.local);
     row("the same, had by another one", &|costs| costs.transfer);
     row("each one that waits for a lock adds to its hand-over", &|costs| costs.waiter);
-    if first.serial > 0.0 {
-        row("what one thread does for all, a page", &|costs| costs.serial);
-    }
     println!();
 }
 

@@ -3,8 +3,11 @@
 use std::ops::RangeInclusive;
 
 use faultless_measure::paired::median;
+use faultless_sim::linux_2_6_10::LOCK;
 use faultless_sim::seed::{self, MACHINE, Predicted, Row, Source, Table};
 use serde::Serialize;
+
+use crate::table;
 
 /// A prediction is right within this factor.
 const RIGHT: RangeInclusive<f64> = 3.0 / 4.0..=4.0 / 3.0;
@@ -37,13 +40,15 @@ impl Compared {
 
 /// The tables, one after the other, and what they show.
 pub fn tables(all: &mut Vec<Compared>) {
-    println!("**Costs fitted to the machine of 2004**\n");
-    super::simulated::print_costs(&[(&MACHINE, "takes")]);
+    costs();
     for (i, table) in seed::tables().into_iter().enumerate() {
         let pages = if table.order() == 0 { 1 } else { 1 << table.order() };
         println!(
-            "**{}** ({} Gb, {} times; windows up to {pages} pages; 2004 / simulated)\n",
-            table.title, table.gb, table.reps
+            "**{}** ({} Gb, {} times; windows up to {pages} pages; 2004 / simulated, scaled up from {} pages a thread)\n",
+            table.title,
+            table.gb,
+            table.reps,
+            seed::PAGES
         );
         let smaller = table.orders.iter().copied().find(|order| *order != table.order());
         let mut more = String::new();
@@ -63,6 +68,41 @@ pub fn tables(all: &mut Vec<Compared>) {
         println!();
     }
     summary(all);
+}
+
+/// What operations take on that machine, and where each figure comes from.
+fn costs() {
+    println!("**Costs of the machine of 2004**\n");
+    println!("| what | takes | is |");
+    println!("|---|---|---|");
+    let speed = |ns: f64| format!("{:.2} GB/s", MACHINE.page / ns);
+    let clearing = format!("{}, {}", speed(MACHINE.clear_near), speed(MACHINE.clear_far));
+    let elsewhere = format!("the same beyond {} on another node", table::bytes(MACHINE.near));
+    let time = |ns: f64| table::seconds(ns / 1e9);
+    let fitted = "fitted";
+    for (what, takes, is) in [
+        ("a page that is there, touched", time(MACHINE.touch), "read off: one thread's time in user mode"),
+        (
+            "from an access to the fault function and back",
+            time(MACHINE.entry),
+            "read off: what prefaulting saves one thread",
+        ),
+        ("a call that installs", time(MACHINE.call), "assumed"),
+        ("a page installed", time(MACHINE.install), "read off: the prezeroing patch's table"),
+        ("a page made and cleared, own node", time(MACHINE.clear_near), fitted),
+        (&elsewhere, time(MACHINE.clear_far), "both fitted"),
+        ("clearing, own node and another", clearing, "follows from the two lines above"),
+        ("a shared word, had last by this processor", time(MACHINE.local), "assumed"),
+        ("the same, had by another one", time(MACHINE.transfer), fitted),
+        ("each one that waits for a lock adds to its hand-over", time(MACHINE.waiter), fitted),
+        ("what one thread does for all, a page", time(MACHINE.serial), fitted),
+        ("lock of 2.6.10: the same, had by another one", time(LOCK.transfer), fitted),
+        ("lock of 2.6.10: each one that waits adds", time(LOCK.waiter), fitted),
+        ("lock of 2.6.10: a page installed while it is held", time(LOCK.held), fitted),
+    ] {
+        println!("| {what} | {takes} | {is} |");
+    }
+    println!();
 }
 
 /// One row, printed.
@@ -87,7 +127,7 @@ fn line(table: &Table, i: usize, row: &Row, smaller: Option<u32>) -> Compared {
         source.name(),
         row.user,
         row.system,
-        pages / (row.user + row.system),
+        row.per_cpu,
         pages / (user + system),
         row.rate,
         engine.rate(),

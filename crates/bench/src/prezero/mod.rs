@@ -8,6 +8,7 @@ mod runs;
 mod small;
 mod sweep;
 mod tables;
+mod then;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -44,6 +45,8 @@ enum Part {
     Orders,
     /// The engines by themselves.
     Engines,
+    /// The tables of the patches themselves; nothing is measured.
+    Then,
 }
 
 /// Runs the parts and prints the tables.
@@ -66,6 +69,7 @@ pub fn main(args: &Args) -> Result<()> {
             let figures = sweep::table(runs.context.quick, session.machine.memory, aims);
             runs.keep("engines", &figures);
         }
+        Part::Then => then::tables(),
     });
     runs.print_scrubbing();
     args.parts.close(&session, &aims, || runs.json(&session.machine))

@@ -131,7 +131,7 @@ fn print(use_: Use, figures: &Figures, aims: &mut Aims) {
     println!("**{title}** ({what}; the chosen one in bold)\n");
     let engines: Vec<Engine> = Engine::ALL.into_iter().filter(|engine| engine.is_available()).collect();
     let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
-    println!("| size | {} | best / chosen |", names.join(" | "));
+    println!("| size | {} | chosen to the best, time in pairs |", names.join(" | "));
     println!("|---|{}---|", "---|".repeat(engines.len()));
     let mut worst: Option<Ratio> = None;
     for bytes in SIZES.into_iter().filter(|bytes| figures.contains_key(&(*bytes, 0))) {
@@ -147,13 +147,13 @@ fn print(use_: Use, figures: &Figures, aims: &mut Aims) {
             if *engine == chosen { format!("**{speed}**") } else { speed }
         };
         let cells: Vec<String> = engines.iter().map(cell).collect();
-        println!("| {} | {} | {:.2} |", table::bytes(bytes as f64), cells.join(" | "), of(best) / of(chosen));
         let pairs: Vec<_> = rounds(chosen).iter().copied().zip(rounds(best).iter().copied()).collect();
+        let ratio = Ratio::of(&pairs);
+        let beside = ratio.as_ref().map_or("–".into(), table::interval);
+        println!("| {} | {} | {beside} |", table::bytes(bytes as f64), cells.join(" | "));
         // Less than a slot is never zeroed.
-        worst = worst
-            .into_iter()
-            .chain(Ratio::of(&pairs).filter(|_| bytes >= SLOT))
-            .max_by(|a, b| a.value.total_cmp(&b.value));
+        worst =
+            worst.into_iter().chain(ratio.filter(|_| bytes >= SLOT)).max_by(|a, b| a.value.total_cmp(&b.value));
     }
     println!();
     aims.at_most(

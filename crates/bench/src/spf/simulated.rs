@@ -156,11 +156,17 @@ fn cells(row: &Row) -> Vec<String> {
     let gain = |classic: f64, speculative: f64| format!("{:+.0} %", (speculative / classic - 1.0) * 100.0);
     let gained = row.rates[0].zip(row.rates[1]).map(|(classic, speculative)| gain(classic, speculative));
     let aborts = row.aborts.map(|part| format!("{:.1} %", part * 100.0));
+    // A gain is as much fitted as the two rates that it follows from.
+    let source = match row.fitted {
+        [true, true] => ", fitted",
+        [false, false] => "",
+        _ => ", partly fitted",
+    };
     vec![
         format!("{}, {}", row.threads, row.name),
         rate(0, &says[0]),
         rate(1, &says[1]),
-        format!("{} / {}", then(gained), gain(says[0].rate, says[1].rate)),
+        format!("{} / {}{source}", then(gained), gain(says[0].rate, says[1].rate)),
         format!("{} / {:.1} %", then(aborts), says[1].aborts() * 100.0),
     ]
 }
