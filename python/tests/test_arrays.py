@@ -3,8 +3,11 @@
 import copy
 import gc
 import os
+import pathlib
 import pickle
 import random
+import re
+import subprocess
 import sys
 import weakref
 
@@ -294,6 +297,17 @@ def test_errors_name_the_function():
         for made in given, [np.zeros(LARGE) if name.endswith("like") else LARGE] + given[1:]:
             with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'x'$"):
                 getattr(faultless, name)(*made, x=1)
+
+
+def test_the_example_sorts_more_than_its_memory():
+    example = pathlib.Path(__file__).parents[1] / "examples" / "swap.py"
+    command = [sys.executable, example, "--mib", "16", "--memory", "4"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "RegionError" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    assert "sorted: True, the same numbers: True" in done.stdout
+    assert int(re.search(r"swap_out: (\d+)", done.stdout)[1]) >= 8
 
 
 def test_an_array_that_is_larger_than_its_memory():

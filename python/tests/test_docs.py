@@ -64,6 +64,15 @@ def test_the_page_of_snapshots(tmp_path, monkeypatch):
     assert (space["b"] == 0).all() and (space["a"] == 1).all()
 
 
+def test_the_page_of_regions_larger_than_memory(capsys):
+    try:
+        faultless.zeros((1024, 1024), swap=4 << 20)
+    except faultless.RegionError as error:
+        pytest.skip(str(error))
+    run_blocks("../docs/swap.md", {"faultless": faultless})
+    assert capsys.readouterr().out == "16777216.0\n"
+
+
 def test_version_and_names():
     assert re.fullmatch(r"\d+\.\d+\.\d+", faultless.__version__)
     assert set(faultless.__all__) <= set(dir(faultless))

@@ -38,6 +38,13 @@ fn large_thread_local_variables_leave_room_for_handlers() {
     run(&mut Command::new(&program));
 }
 
+/// Threads of the library go on after a `dlclose`.
+#[test]
+fn the_library_is_loaded_and_closed_by_its_name() {
+    let Some((program, _dir)) = compiled("tests/dlclose.c") else { return };
+    run(Command::new(&program).arg(libraries().join("libfaultless_c.so")));
+}
+
 /// The example of the documentation, as it stands there.
 #[test]
 fn the_documented_example_works() {
@@ -93,6 +100,11 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Where the library is.
+fn libraries() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().into()
+}
+
 /// The program of a source of this crate, in a directory for this test. `None` without a compiler.
 fn compiled(source: &str) -> Option<(PathBuf, TempDir)> {
     limit();
@@ -102,8 +114,7 @@ fn compiled(source: &str) -> Option<(PathBuf, TempDir)> {
 
 /// The program of a source; `None` without a compiler.
 fn compile(source: &Path, dir: &Path) -> Option<PathBuf> {
-    let exe = std::env::current_exe().unwrap();
-    let libraries = exe.parent().unwrap();
+    let libraries = libraries();
     let program = dir.join("program");
     // The user without privileges has to reach both.
     std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
@@ -114,8 +125,9 @@ fn compile(source: &Path, dir: &Path) -> Option<PathBuf> {
         .arg("-o")
         .arg(&program)
         .arg("-L")
-        .arg(libraries)
-        .arg("-lfaultless_c")
+        .arg(&libraries)
+        // Not by a program that loads it itself.
+        .args(["-Wl,--as-needed", "-lfaultless_c"])
         // Comes before LD_LIBRARY_PATH, where cargo may have an older library.
         .arg("-Wl,--disable-new-dtags")
         .arg(format!("-Wl,-rpath,{}", libraries.display()))

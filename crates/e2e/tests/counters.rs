@@ -74,6 +74,9 @@ const FILES: &[Counter] = &[
     Counter::FileFlushed,
     Counter::FileThrottled,
     Counter::FileEvicted,
+    Counter::FileGone,
+    Counter::FileRefaults,
+    Counter::FileRefaultDistance,
 ];
 
 /// What counts for files that a program reads by mmap. reading.rs reaches most of these; tests of the engine and pressure

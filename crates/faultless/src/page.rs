@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use faultless_base::Span;
 use faultless_base::sync::per_cpu;
+use faultless_base::sys::limits::check_file;
 use faultless_base::sys::page_file;
 use faultless_base::sys::raw::{self, Access, boot_ns};
 use faultless_page::gauges::Gauges;
@@ -142,16 +143,14 @@ fn open_file(dir: &[u8], lines: usize) -> Option<Shared> {
     let path = page_file::path(dir, &mut path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let may_be_made = page_file::may_be_made(Whole::bytes(lines));
+    let may_be_made = check_file(Whole::bytes(lines)).is_ok();
     let file = options.create(may_be_made).open(OsStr::from_bytes(path.to_bytes())).ok()?;
     if !is_ours(&file) {
         return None;
     }
     let lines = lines_in(&file).unwrap_or(lines);
     let bytes = Whole::bytes(lines);
-    if !page_file::may_be_made(bytes) {
-        return None;
-    }
+    check_file(bytes).ok()?;
     // SAFETY: the file gets the size of a page with so many lines, and is never unmapped.
     unsafe {
         // Not only sized: a full file system shows here, not at the first store.

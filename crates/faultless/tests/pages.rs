@@ -13,11 +13,12 @@ use faultless_testkit::limit::limit;
 use faultless_testkit::{alone, skip};
 use tempfile::TempDir;
 
-const PAGES: [(&str, &str); 4] = [
+const PAGES: [(&str, &str); 5] = [
     ("README.md", include_str!("../../../README.md")),
     ("docs/files.md", include_str!("../../../docs/files.md")),
     ("docs/regions.md", include_str!("../../../docs/regions.md")),
     ("docs/snapshots.md", include_str!("../../../docs/snapshots.md")),
+    ("docs/swap.md", include_str!("../../../docs/swap.md")),
 ];
 
 /// The lines of a text that say something, without their indentation.
@@ -250,6 +251,24 @@ fn snapshots_of_files() {
         let mut byte = [1];
         snapshot.read_at(7, &mut byte)?;
         assert_eq!((byte, unsafe { mapping.as_slice() }[7]), ([0], 1));
+        Ok(())
+    });
+}
+
+#[test]
+#[rustfmt::skip]
+fn swap() {
+    if !can(Delivery::Thread, Region::serves_system_calls) {
+        return;
+    }
+    run(0, || {
+        use faultless::region::{Region, Swap};
+
+        // 1 GiB of addresses, of which 256 MiB are in memory at most.
+        let mut region = Region::builder(1 << 30).swap(Swap::new(256 << 20).directory("/var/tmp")).build()?;
+        region.as_mut_slice()?[5] = 1;
+        println!("{} bytes in memory", region.in_memory());
+        assert_eq!((region.in_memory(), region.as_mut_slice()?[5]), (4096, 1));
         Ok(())
     });
 }

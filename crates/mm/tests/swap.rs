@@ -27,10 +27,14 @@ const ANONYMOUS: Attributes =
     Attributes { rights: Rights::Write, backed: false, huge: false, random: false, kernel: false };
 
 fn unmapped(most: u32) -> Region<FakeMmu> {
+    with_budget(most, BUDGET)
+}
+
+fn with_budget(most: u32, pages: usize) -> Region<FakeMmu> {
     let plan = Plan { areas: 200, orders: Orders { first: 0, most } };
     let knobs = Box::leak(Box::<Values>::default());
     // So little patience that areas would be left to the kernel.
-    made::region(FakeMmu::new(|| {}), SLOTS, plan, knobs).with_patience(5).with_swap(BUDGET * PAGE).unwrap()
+    made::region(FakeMmu::new(|| {}), SLOTS, plan, knobs).with_patience(5).with_swap(pages * PAGE).unwrap()
 }
 
 fn region() -> Region<FakeMmu> {
@@ -233,6 +237,26 @@ fn the_background_keeps_the_room_between_the_marks() {
     assert!(region.wants_room());
     while region.keep_room() {}
     assert!(region.pages_in_memory() <= BUDGET / 2, "{} pages", region.pages_in_memory());
+}
+
+/// Faults that bring single pages need less room than the mark says.
+#[test]
+fn room_is_kept_for_what_faults_bring() {
+    let pages = PAGES * 3 / 4;
+    for (most, expected) in [(0, pages - 64), (6, pages * 60 / 100)] {
+        let region = with_budget(most, pages);
+        region.map(region.span(), ANONYMOUS, 0).unwrap();
+        region.set(Knob::SwapLow, 40);
+        region.set(Knob::SwapHigh, 50);
+        let wants = (0..PAGES).find(|page| {
+            assert_eq!(write(&region, *page, 1), 0);
+            region.wants_room()
+        });
+        assert!((expected - 64..=expected + 64).contains(&wants.unwrap()), "{wants:?} in place of {expected}");
+        while region.keep_room() {}
+        let free = if most == 0 { 128 } else { pages / 2 };
+        assert!((pages - free - 64..=pages - free).contains(&region.pages_in_memory()));
+    }
 }
 
 #[test]

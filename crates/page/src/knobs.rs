@@ -153,7 +153,7 @@ knobs! {
     DirtyBackground, "dirty_background", "FAULTLESS_DIRTY_BACKGROUND", Kind::Number(0, 100), "25", Live;
     /// Time in ms after which the background writes dirty pages of files back, however few there are. 0: it does not.
     DirtyExpire, "dirty_expire", "FAULTLESS_DIRTY_EXPIRE", Kind::Number(0, 3_600_000), "30000", Live;
-    /// Share of a region's budget, in percent, that is to be free. Below it the background lets pages go to the region's store.
+    /// Share of a region's budget, in percent, that is to be free at most. Below what is to be free the background lets pages go to the region's store.
     SwapLow, "swap_low", "FAULTLESS_SWAP_LOW", Kind::Number(0, 50), "2", Live;
     /// Share of the budget, in percent, that is free when the background stops. Below `swap_low` it counts as that.
     SwapHigh, "swap_high", "FAULTLESS_SWAP_HIGH", Kind::Number(0, 50), "4", Live;

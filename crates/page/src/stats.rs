@@ -361,6 +361,12 @@ counters! {
     FileThrottled, "file_throttled", Calls;
     /// Dropped from the caches of files, in whole slots.
     FileEvicted, "file_evicted", Bytes, detail;
+    /// The pages that were in memory of those that went to make room.
+    FileGone, "file_gone", Bytes;
+    /// Pages of files that came back after they had gone to make room.
+    FileRefaults, "file_refaults", Calls ("workingset_refault_file");
+    /// What had gone from all files after each of them, until it came back. With as much more memory it would have stayed.
+    FileRefaultDistance, "file_refault_distance", Bytes;
 }
 
 impl Counter {

@@ -1,5 +1,5 @@
-//! The file of counters of a process, in the directory that `faultless run` made: its name, whether it may be made,
-//! and what to do if not.
+//! The file of counters of a process, in the directory that `faultless run` made: its name, and what to do if there is
+//! none.
 //!
 //! The name is DIR/PID. Numbers of processes mean others in another PID namespace than the directory's: there it is
 //! DIR/PID.NAMESPACE. The command removes the directory with all files in it, also those of processes that were
@@ -21,14 +21,6 @@ fn join<'a>(path: &'a mut [u8; PATH], parts: &[&[u8]]) -> Option<&'a CStr> {
     }
     *path.get_mut(end)? = 0;
     CStr::from_bytes_until_nul(path.get(..=end)?).ok()
-}
-
-/// Whether a file may have `bytes` bytes. To make one longer than the limit ends the program.
-pub fn may_be_made(bytes: usize) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    let args = [0, libc::RLIMIT_FSIZE as usize, 0, &raw mut limit as usize, 0, 0];
-    // SAFETY: this process's own limit; the structure is writable.
-    unsafe { syscall(libc::SYS_prlimit64, args) }.is_ok() && limit.rlim_cur >= bytes as libc::rlim_t
 }
 
 /// The number of this process's PID namespace, as the kernel writes it; nothing where that cannot be told.

@@ -17,8 +17,10 @@ const ROUNDS: usize = 6;
 /// Bytes that may be in memory.
 const BUDGET: u64 = 128 << 20;
 const FULL: u64 = 1 << 30;
-/// What a process may have beside that: its heap, tables, and the room of a region's handlers.
+/// What the process of a region may have beside that: its heap, tables, and the room of handlers. The budget limits it.
 const OF_PROCESS: u64 = 8 << 20;
+/// The same of one that the kernel swaps. With that it has as much of the memory that is used as a region has.
+const OF_KERNEL: u64 = 3 << 20;
 /// The working set, in tenths of the budget.
 const TENTHS: u64 = 12;
 /// What a region takes beside its budget: stacks of its handlers, and memory for copies.
@@ -32,15 +34,22 @@ const KERNEL: [Swapper; 2] = [Swapper::Kernel, Swapper::KernelSmall];
 
 /// What the kernel's rows need; each of it ends with this.
 struct Limited {
-    group: Group,
+    region: Group,
+    kernel: Group,
     _swap: SwapFile,
+}
+
+impl Limited {
+    fn group(&self, by: Swapper) -> &Group {
+        if by == Swapper::Library { &self.region } else { &self.kernel }
+    }
 }
 
 fn limit(runs: &Runs, budget: u64, size: u64) -> Result<Limited, String> {
     let _swap = SwapFile::on(&runs.context.dir, size)?;
     let group =
-        Group::new((budget + OF_PROCESS) as usize).map_err(|error| format!("no control group: {error}"))?;
-    Ok(Limited { group, _swap })
+        |beside: u64| Group::new((budget + beside) as usize).map_err(|error| format!("no control group: {error}"));
+    Ok(Limited { region: group(OF_PROCESS)?, kernel: group(OF_KERNEL)?, _swap })
 }
 
 /// One run, in the group if there is one.
@@ -65,18 +74,19 @@ pub fn tables(runs: &mut Runs, aims: &mut Aims) {
     };
     let (has, may) = (table::bytes(size as f64), table::bytes(budget as f64));
     println!(
-        "**{has} are used**, of which {may} may be in memory. Every second use of a page writes to it. All run in a control \
-         group of {}, and have their file in the same folder\n",
-        table::bytes((budget + OF_PROCESS) as f64)
+        "**{has} are used**, of which {may} may be in memory. Every second use of a page writes to it. The kernel's swap \
+         has a control group of {}, in which it has as much of them in memory as a region. All have their file in the same \
+         folder\n",
+        table::bytes((budget + OF_KERNEL) as f64)
     );
     let mut rows =
         table::new_table(&["uses, by", "time", "to the kernel's swap", "memory at most", "written", "read"]);
     let mut most = None;
     let mut verdicts = Vec::new();
     for uses in USES {
-        let group = limited.as_ref().ok().map(|limited| &limited.group);
         let (own, dir) = (runs.context.own.clone(), runs.context.dir.clone());
         let run = |(_, by): (Uses, Swapper)| {
+            let group = limited.as_ref().ok().map(|limited| limited.group(by));
             let mut command = Command::new(&own);
             command.args(["loop", "swap", "--by", &word(by), "--uses", &word(uses)]);
             command.args(["--budget", &budget.to_string(), "--size", &size.to_string(), "--dir"]).arg(&dir);

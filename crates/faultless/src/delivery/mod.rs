@@ -65,7 +65,7 @@ pub fn open_with_events(delivery: Delivery, count: usize) -> Result<(Delivery, O
 }
 
 /// Opens `count` descriptors for a region that goes to a store; they note writes where the kernel can.
-pub fn open_for_swap(_delivery: Delivery, count: usize) -> Result<(Delivery, Opened), Error> {
+pub fn open_for_swap(count: usize) -> Result<(Delivery, Opened), Error> {
     match under_valgrind() {
         true => Err(Error::Valgrind),
         false => Ok((Delivery::Thread, open_all(feature::THREAD_ID, feature::WP | feature::WP_ASYNC, count)?)),

@@ -176,6 +176,12 @@ impl File {
         self.handle.get().here().map_or(0, |shared| shared.engine.present())
     }
 
+    /// An estimate of the memory in which it would find what is used of it: what is in memory, and what had gone from
+    /// files meanwhile when its pages came back.
+    pub fn working_set(&self) -> usize {
+        self.handle.get().here().map_or(0, |shared| shared.engine.working_set())
+    }
+
     /// Whether it is read past the kernel's page cache. Elsewhere its pages are in memory twice, for a time.
     pub fn is_direct(&self) -> bool {
         self.handle.get().engine.backing().local().is_some_and(LocalFile::is_direct)

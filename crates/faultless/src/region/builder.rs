@@ -270,12 +270,11 @@ impl Builder {
 
     fn make(&mut self, bytes: usize, wanted: Delivery) -> Result<Region, Error> {
         let stripes = self.handlers.clamp(1, STRIPES.min(bytes / SLOT));
-        let open = match () {
-            () if self.events => delivery::open_with_events,
-            () if self.swap.is_some() => delivery::open_for_swap,
-            () => delivery::open,
-        };
-        let (delivery, opened) = open(wanted, stripes)?;
+        let (delivery, opened) = match () {
+            () if self.events => delivery::open_with_events(wanted, stripes),
+            () if self.swap.is_some() => delivery::open_for_swap(stripes),
+            () => delivery::open(wanted, stripes),
+        }?;
         let orders = self.orders(delivery);
         if !delivery.raises_faults() && self.backing.is_some() {
             return Err(Error::DirectBacking);

@@ -74,10 +74,15 @@ enum Serving {
     Shared(handler_pool::Place),
 }
 
+/// Whether this thread's stack lies in a part.
+fn has_this_stack(part: Span) -> bool {
+    let here = 0_u8;
+    part.contains(&raw const here as usize)
+}
+
 /// Whether this thread may let pages of a region go to its store: not its own stack, of which it needs a page meanwhile.
 fn check_stack(shared: &Shared) -> Result<(), Error> {
-    let here = 0_u8;
-    match shared.memory.has_swap() && shared.memory.span().contains(&raw const here as usize) {
+    match shared.memory.has_swap() && has_this_stack(shared.memory.span()) {
         true => Err(Error::NoSwap("this thread's stack lies in the region: let another thread populate it")),
         false => Ok(()),
     }

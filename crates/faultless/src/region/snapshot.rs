@@ -12,7 +12,7 @@ use crate::delivery::watchdog::Watched;
 use crate::error::Error;
 use crate::process::bell::Bell;
 use crate::process::masked::Masked;
-use crate::region::{Region, Serving};
+use crate::region::{Region, Serving, has_this_stack};
 use crate::shared::Shared;
 
 /// Bytes that are read by way of the stack.
@@ -94,7 +94,6 @@ impl Region {
     /// Whether each write is noticed, by threads and by system calls.
     fn check_snapshots(&self, span: Span) -> Result<(), Error> {
         let no = |why| Err(Error::NoSnapshots(why));
-        let here = 0_u8;
         match () {
             () if self.delivery != Delivery::Thread => {
                 no("a snapshot needs thread delivery: only it notices all writes, also those of system calls")
@@ -105,7 +104,7 @@ impl Region {
             }
             () if self.attributes.backed => no("a region with a backing has no snapshots"),
             () if self.shared.has_events() => no("a region with events has no snapshots"),
-            () if span.contains(&raw const here as usize) => {
+            () if has_this_stack(span) => {
                 no("this thread's stack lies in the region: let another thread take the snapshot")
             }
             () => check_devices(),

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use faultless_base::sys::descriptor::Descriptor;
-use faultless_base::sys::page_file;
+use faultless_base::sys::limits;
 use faultless_base::sys::raw;
 
 use crate::error::Error;
@@ -107,7 +107,7 @@ impl Drop for Target {
 
 /// To go beyond the limit on files ends the program.
 fn check_length(bytes: usize) -> Result<(), Error> {
-    if page_file::may_be_made(bytes) { Ok(()) } else { Err(Error::Kernel(libc::EFBIG)) }
+    limits::check_file(bytes).map_err(|error| Error::Kernel(error.number()))
 }
 
 /// The directory of a path, and the name there.

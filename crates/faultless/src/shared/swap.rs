@@ -8,8 +8,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_base::Errno;
 use faultless_base::sys::descriptor::FileDescriptor;
-use faultless_base::sys::page_file;
+use faultless_base::sys::limits;
 pub use faultless_base::sys::user_mmu::SwapStore;
 
 /// How a region is swapped: its budget, and where its pages go.
@@ -62,9 +63,7 @@ struct SwapFile {
 
 impl SwapFile {
     fn new(directory: &Path, length: usize) -> io::Result<Self> {
-        if !page_file::may_be_made(length) {
-            return Err(io::Error::from_raw_os_error(libc::EFBIG));
-        }
+        limits::check_file(length).map_err(|error| io::Error::from_raw_os_error(error.number()))?;
         let file = without_a_name(directory)?;
         file.set_len(length as u64)?;
         let descriptor = FileDescriptor::new(std::os::fd::IntoRawFd::into_raw_fd(file) as usize);
@@ -129,9 +128,7 @@ fn without_a_name(directory: &Path) -> io::Result<File> {
 
 impl SwapStore for SwapFile {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
-        if !page_file::may_be_made(offset as usize + bytes.len()) {
-            return Err(libc::EFBIG);
-        }
+        limits::check_file(offset as usize + bytes.len()).map_err(Errno::number)?;
         self.all(bytes.len(), |number, done| {
             let rest = &bytes[done..];
             // SAFETY: bytes of the caller's.

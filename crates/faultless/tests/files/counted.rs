@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::fd::FromRawFd;
 
-use faultless::file::{self, File};
+use faultless::file::{self, CacheGroup, File};
 use faultless_base::sys::file_memory::{FileMemory, UserMemory};
 use faultless_page::gauges::Gauge;
 use faultless_page::knobs::Knob;
@@ -70,6 +70,41 @@ fn what_files_do_is_counted() {
     std::os::unix::fs::FileExt::read_exact_at(&memory, &mut got, 5).unwrap();
     assert!(got == bytes(2 * PAGE, 2));
     assert!(faultless::region::Region::counted(Counter::FileBuffered) > before);
+}
+
+/// What goes to make room and comes back counts, with what went meanwhile. What goes by advice does not.
+#[test]
+fn pages_that_come_back_are_counted() {
+    let _alone = budget(64 << 20);
+    let all = bytes(4 * SLOT, 3);
+    let named = named(&all);
+    let group = CacheGroup::new(2 * SLOT).unwrap();
+    let file = group.open(named.path()).unwrap();
+    // What a round adds to each counter.
+    let round = || {
+        let counted = || [Counter::FileGone, Counter::FileRefaults, Counter::FileRefaultDistance].map(count);
+        let before = counted();
+        assert!(read_all(&file) == all);
+        [0, 1, 2].map(|i| (counted()[i] - before[i]) as usize)
+    };
+    let [gone, refaults, _] = round();
+    assert!((2 * SLOT..=4 * SLOT).contains(&gone) && refaults == 0, "{gone} bytes, {refaults} pages");
+    assert!(file.working_set() <= group.budget());
+    let [gone, refaults, distance] = round();
+    assert!((SLOT..=4 * SLOT).contains(&(refaults * PAGE)) && gone >= SLOT, "{refaults} pages");
+    // In a circle, a page comes back after most others have gone.
+    assert!((SLOT..=4 * SLOT).contains(&(distance / refaults)), "{distance} bytes for {refaults} pages");
+    assert!((group.budget()..=4 * SLOT).contains(&file.working_set()), "{} bytes", file.working_set());
+    drop((file, group));
+    let file = File::open(named.path()).unwrap();
+    let read = || {
+        let before = count(Counter::FileRefaults);
+        assert!(read_all(&file) == all);
+        count(Counter::FileRefaults) - before
+    };
+    assert_eq!(read(), 0);
+    assert_eq!(file.drop_cache(), 4 * SLOT);
+    assert_eq!(read(), 0);
 }
 
 /// Whether small pages can become a huge page here, as far as one is to be had.

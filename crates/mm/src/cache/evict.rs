@@ -22,6 +22,15 @@ pub enum To {
     Kernel,
 }
 
+/// Why they go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Others need the room.
+    Room,
+    /// The program has said that it does not need them.
+    Advice,
+}
+
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Lets up to `most` slots go. Slots that were used since the last round stay for one round more, and those that an
     /// access needs together for a moment. How many went.
@@ -53,7 +62,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             change.unset(flag::USED);
             return false;
         }
-        self.evict_clean(change, slot, to)
+        self.evict_clean(change, slot, (to, Why::Room))
     }
 
     /// Lets the slots go that lie inside a range of bytes whole, or up to the end of the file; how many.
@@ -63,11 +72,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let slots = offset.div_ceil(SLOT)..end;
         slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0).fold(0, |gone, slot| {
             let change = self.index.try_change(slot);
-            gone + change.is_some_and(|change| self.evict_clean(change, slot, to)) as usize
+            gone + change.is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
         })
     }
 
-    fn evict_clean(&self, change: Change<'_>, slot: usize, to: To) -> bool {
+    fn evict_clean(&self, change: Change<'_>, slot: usize, (to, why): (To, Why)) -> bool {
         let is_tracked = self.is_tracked(slot);
         let is_changed = is_tracked && self.find_changes(slot, Part { first: 0, count: SLOT_PAGES });
         if !self.backing.is_written_back() && (is_changed || !self.index.is_clean(slot)) {
@@ -83,6 +92,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return false;
         }
         self.gone.fetch_add(1, Relaxed);
+        if why == Why::Room {
+            self.note_gone(slot);
+        }
         match is_tracked {
             true => change.gone(if self.memory.frees_tables() { 0 } else { flag::TABLE }),
             false => self.let_go(change, slot, to),

@@ -191,7 +191,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                     }
                     self.counters.add(Counter::FileAlloc, 1);
                     self.index.set(Entry::Hole, slot, inside);
-                    change.add(inside);
+                    self.add(change, slot, inside);
                 }
                 None => {
                     self.counters.add(Counter::FileFallback, 1);
@@ -222,7 +222,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.memory.zero(self.pages(slot, run));
         }
         self.index.set(Entry::Hole, slot, run);
-        change.add(run);
+        self.add(change, slot, run);
     }
 
     /// Whether its pages come by huge pages, where these are to be had.
@@ -270,7 +270,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         match checked {
             Ok(()) => {
                 self.counters.add(Counter::FileAlloc, is_frame as u64);
-                change.add(run.part);
+                self.add(change, slot, run.part);
             }
             // Only now is it known that the frame is of no use.
             Err(_) if is_frame => {

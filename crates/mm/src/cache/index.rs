@@ -72,7 +72,7 @@ impl Part {
     }
 
     /// The bits of these pages, by words.
-    fn masks(self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn masks(self) -> impl Iterator<Item = (usize, usize)> {
         let (mut at, end) = (self.first, self.first + self.count);
         core::iter::from_fn(move || {
             (at < end).then(|| {

@@ -18,6 +18,7 @@
 //! | `advise` | what a program says beforehand |
 //! | `share` | what its memory counts as |
 //! | [`group`] | the hard budget of several files |
+//! | `shadow` | which pages have gone to make room, and when |
 //! | [`snapshot`] | what it held at a moment, while it goes on changing |
 //! | `resize` | the file becomes longer or shorter, gets holes |
 //! | [`watch`] | pages come when they are touched, and changed ones are found |
@@ -46,6 +47,7 @@ pub mod prefetch;
 mod recent;
 mod resize;
 mod settle;
+mod shadow;
 mod share;
 pub mod snapshot;
 mod staged;
@@ -67,6 +69,7 @@ use crate::cache::flush::Ages;
 use crate::cache::group::Size;
 use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
 use crate::cache::resize::Zeroes;
+use crate::cache::shadow::Shadows;
 use crate::cache::share::{Account, Share};
 use crate::cache::snapshot::Moments;
 use crate::cache::staging::Staging;
@@ -128,6 +131,7 @@ pub struct Cache<M: FileMemory, B: Backing> {
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
     moments: Moments,
+    shadows: Shadows,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -144,6 +148,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             None => None,
         };
         let ages = Ages::new(slots)?;
+        let shadows = Shadows::new(slots)?;
         let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
         // No more than the file has: a program may lock all of its memory.
         if !memory.open(Span::new(span.start, length.next_multiple_of(SLOT))) {
@@ -172,6 +177,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             gone: AtomicUsize::new(0),
             staging: Late::new(),
             moments: Moments::new(),
+            shadows,
         })
     }
 

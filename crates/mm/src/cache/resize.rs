@@ -151,6 +151,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
             // Also where nothing is present: a fault may be bringing bytes from before.
             let change = self.change(slot);
+            self.forget_gone(slot, part);
             if change.is(flag::FILLED | flag::WATCHED) {
                 self.forget(change, slot, part);
             }
@@ -210,6 +211,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
             // As in `truncate`.
             let change = self.change(slot);
+            self.forget_gone(slot, part);
             if !change.is(flag::FILLED | flag::WATCHED) {
                 continue;
             }

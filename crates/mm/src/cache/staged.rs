@@ -70,7 +70,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let moved = frame.kind == Kind::Zeroed && self.move_to_watched(slot, frame.at);
         if moved {
             self.index.set(Entry::Hole, slot, inside);
-            self.is_frame_now(change, inside);
+            self.is_frame_now(change, slot, inside);
         } else {
             self.return_frame(frame.at);
             change.set(flag::TABLE);
@@ -78,10 +78,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         None
     }
 
-    fn is_frame_now(&self, change: &Change<'_>, inside: Part) {
+    fn is_frame_now(&self, change: &Change<'_>, slot: usize, inside: Part) {
         self.counters.add(Counter::FileAlloc, 1);
         change.set(flag::HUGE);
-        change.add(inside);
+        self.add(change, slot, inside);
     }
 
     /// A frame at a place of the owner's; the caller gives it back.
@@ -142,7 +142,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 && run.part.count == SLOT_PAGES
                 && self.move_to_watched(slot, run.to.start)
             {
-                self.is_frame_now(change, run.part);
+                self.is_frame_now(change, slot, run.part);
                 return Ok(());
             }
             change.set(flag::TABLE);
@@ -190,7 +190,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         // The program may have written to those by now.
         if done > 0 {
-            change.add(Part { count: done / PAGE, ..part });
+            self.add(change, slot, Part { count: done / PAGE, ..part });
         }
         let missing = Part { first: part.first + done / PAGE, count: part.count - done / PAGE };
         self.index.unset(Entry::Hole, slot, missing);

@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::raw::{self, Answer, boot_ns, syscall};
-use faultless_base::sys::{open, page_file};
+use faultless_base::sys::{limits, open, page_file};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::layout::Page;
 
@@ -69,9 +69,7 @@ fn attach_segment() -> Answer {
 
 /// Maps the file of this process over the page, made if need be.
 fn map_file(dir: &[u8]) -> Option<()> {
-    if !page_file::may_be_made(BYTES) {
-        return None;
-    }
+    limits::check_file(BYTES).ok()?;
     let mut path = [0u8; page_file::PATH];
     let path = page_file::path(dir, &mut path)?;
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC | libc::O_NOFOLLOW;

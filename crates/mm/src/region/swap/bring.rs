@@ -138,6 +138,7 @@ impl<M: Mmu> Region<M> {
             swap.hold_less(count);
             return read;
         }
+        // A page has come back when this many others had gone since it went.
         let gone = swap.gone.load(Ordering::Relaxed);
         let mut distances = 0;
         for page in pages() {
@@ -147,7 +148,7 @@ impl<M: Mmu> Region<M> {
             }
         }
         swap.keep_more(count);
-        swap.note_distance(distances / count);
+        swap.distance.note(distances / count);
         self.count(Counter::SwapIn, run.bytes(), 0);
         self.count(Counter::SwapRefaults, count, 0);
         self.count(Counter::SwapRefaultDistance, distances * PAGE, 0);
@@ -214,13 +215,5 @@ impl<M: Mmu> Region<M> {
         swap.keep_less(run.bytes() / PAGE);
         *installed += run.bytes() / PAGE;
         self.count(Counter::SwapBack, run.bytes(), 0);
-    }
-}
-
-impl Swap {
-    /// A page has come back when this many others had gone since it went. The last sixteen or so count.
-    fn note_distance(&self, pages: usize) {
-        let _ =
-            self.distance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(all - all / 16 + pages));
     }
 }

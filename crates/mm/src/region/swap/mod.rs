@@ -26,6 +26,7 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering};
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
+use crate::predict::average::Average;
 use crate::region::Region;
 use clean::Copies;
 use table::{Place, Table};
@@ -56,8 +57,10 @@ pub(crate) struct Swap {
     gone: AtomicUsize,
     /// Calls of reclaim that are left out because the store has failed.
     rests: AtomicUsize,
-    /// What pages that came back had seen go meanwhile, on average: in pages, times 16.
-    distance: AtomicUsize,
+    /// Pages that had gone meanwhile when others came back.
+    distance: Average,
+    /// Pages that a fault wants to bring.
+    window: Average,
 }
 
 impl Swap {
@@ -121,7 +124,8 @@ impl<M: Mmu> Region<M> {
             writes: none(),
             gone: none(),
             rests: none(),
-            distance: none(),
+            distance: Average::new(),
+            window: Average::new(),
         });
         Ok(self)
     }
@@ -135,7 +139,7 @@ impl<M: Mmu> Region<M> {
     /// meanwhile when pages came back lately. 0: it has no budget.
     pub fn working_set(&self) -> usize {
         let Some(swap) = &self.swap else { return 0 };
-        let pages = swap.budget + swap.distance.load(Ordering::Relaxed) / 16;
+        let pages = swap.budget + swap.distance.get();
         (pages * PAGE).min(self.span.bytes())
     }
 

@@ -15,13 +15,17 @@ use crate::region::Region;
 /// Pages that a step of a hand looks at: it takes them, or writes them out. A fault in the same 2 MiB waits for that.
 pub(super) const PIECE: usize = 64;
 /// Pages aside are this part of the budget, and two pieces at least: so a piece is not written as soon as it is taken.
+/// Where faults bring single pages, each page that comes back from there costs a message: they are fewer then.
 const ASIDE_PART: usize = 8;
+const ASIDE_PART_OF_SINGLE: usize = 32;
+/// Windows of fewer pages count as single pages.
+const FEW: usize = 8;
 /// Calls of reclaim that are left out after the store has failed, or tours of all were in vain.
 const REST: usize = 64;
 /// Tours in vain, one after the other, before that.
 const VAIN: usize = 8;
 /// Fewer pages than this between two that are written are written along with them: a call costs more than they do.
-const GAP: usize = 8;
+const GAP: usize = 32;
 
 /// What a call of reclaim has done.
 pub(super) struct Reclaimed {
@@ -42,6 +46,10 @@ enum Step {
 }
 
 impl Swap {
+    fn aside_part(&self) -> usize {
+        if self.pages_of_fault() < FEW { ASIDE_PART_OF_SINGLE } else { ASIDE_PART }
+    }
+
     /// Whether reclaim is left out now.
     pub(super) fn rests(&self) -> bool {
         self.rests.load(Ordering::Relaxed) > 0
@@ -61,7 +69,7 @@ impl<M: Mmu> Region<M> {
         // A page goes by both hands: once around each.
         let mut may_take = pieces;
         while gone < most && in_vain < pieces {
-            let aside = (swap.budget / ASIDE_PART).max(2 * PIECE).max(most);
+            let aside = (swap.budget / swap.aside_part()).max(2 * PIECE).max(most);
             if may_take > 0 && swap.kept.load(Ordering::Relaxed) < aside {
                 let (piece, passed) = self.next_piece(&swap.takes);
                 may_take = may_take.saturating_sub(passed);

@@ -18,6 +18,11 @@ const ASLEEP: u32 = 1000;
 /// How often a fault looks again for room while others have pages in hand.
 const MOST_TURNS: u32 = if cfg!(debug_assertions) { 4 } else { 100 };
 
+/// Faults for which the background keeps room, at most.
+const FAULTS_LOW: usize = PIECE;
+/// Faults for which it makes room then.
+const FAULTS_HIGH: usize = 2 * PIECE;
+
 /// Room for pages that a thread is bringing, until it has brought them. Of more than it needs, others keep away.
 pub(crate) struct Coming<'a>(Option<(&'a AtomicUsize, usize)>);
 
@@ -49,6 +54,16 @@ impl Swap {
         Coming(Some((&self.coming, pages)))
     }
 
+    /// Pages that faults want to bring lately, on average.
+    pub(super) fn pages_of_fault(&self) -> usize {
+        self.window.get().max(1)
+    }
+
+    /// Pages that are to be free: a percentage of the budget, and no more than some faults need.
+    fn free_at(&self, percent: usize, faults: usize) -> usize {
+        (self.budget * percent / 100).min(faults * self.pages_of_fault())
+    }
+
     /// Pages in memory, and those that are coming.
     fn used(&self) -> usize {
         self.held() + self.coming.load(Ordering::Relaxed)
@@ -68,6 +83,7 @@ impl<M: Mmu> Region<M> {
     /// A function of its own: a signal handler has little stack.
     #[inline(never)]
     fn take_room_of<'a>(&'a self, swap: &'a Swap, window: Window, page: usize) -> (Window, Coming<'a>) {
+        swap.window.note(window.pages());
         // Some are there twice, while they are copied.
         if window.pages() > 1 {
             let pages: usize = window.pieces(page).map(|piece| self.missing(swap, piece)).sum();
@@ -136,7 +152,7 @@ impl<M: Mmu> Region<M> {
     /// Whether the room left is below the low mark: [`Region::keep_room`].
     pub fn wants_room(&self) -> bool {
         self.swap.as_ref().is_some_and(|swap| {
-            swap.used() + swap.budget * self.mark(Knob::SwapLow) / 100 > swap.budget && !swap.rests()
+            swap.used() + swap.free_at(self.mark(Knob::SwapLow), FAULTS_LOW) > swap.budget && !swap.rests()
         })
     }
 
@@ -144,7 +160,7 @@ impl<M: Mmu> Region<M> {
     pub fn keep_room(&self) -> bool {
         let Some(swap) = &self.swap else { return false };
         let high = self.mark(Knob::SwapHigh).max(self.mark(Knob::SwapLow));
-        let wanted = (swap.used() + swap.budget * high / 100).saturating_sub(swap.budget);
+        let wanted = (swap.used() + swap.free_at(high, FAULTS_HIGH)).saturating_sub(swap.budget);
         wanted > 0 && self.reclaim(swap, wanted.min(PIECE)).gone > 0
     }
 
