@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, glob_with};
 
-/// As in a shell: `*` and `?` stand for no dot at the beginning of a name.
+/// As in a shell: `*` and `?` stand for no dot at the beginning of a name. Of such a name a pattern holds all or nothing.
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
@@ -132,7 +132,7 @@ mod tests {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(names(dir, &["b", "*"]), (owned(&["b", "a", "sub/c", "sub/deep/d", "x[1]"]), 0));
         assert_eq!(names(dir, &["link", "a", "[ab]"]), (owned(&["link", "b"]), 0));
-        assert_eq!(names(dir, &["x[1]", "**/d", "?idden", ".h*"]), (owned(&["x[1]", "sub/deep/d", ".hidden"]), 1));
+        assert_eq!(names(dir, &["x[1]", "**/d", "?idden", ".hidden"]), (owned(&["x[1]", "sub/deep/d", ".hidden"]), 1));
         assert_eq!(names(dir, &["sub", "sub/**"]), (owned(&["sub/c", "sub/deep/d"]), 0));
         assert_eq!(names(dir, &["dangling", "none*"]), (Vec::new(), 2));
     }
