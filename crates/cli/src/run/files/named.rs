@@ -132,7 +132,10 @@ mod tests {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(names(dir, &["b", "*"]), (owned(&["b", "a", "sub/c", "sub/deep/d", "x[1]"]), 0));
         assert_eq!(names(dir, &["link", "a", "[ab]"]), (owned(&["link", "b"]), 0));
-        assert_eq!(names(dir, &["x[1]", "**/d", "?idden", ".hidden"]), (owned(&["x[1]", "sub/deep/d", ".hidden"]), 1));
+        assert_eq!(
+            names(dir, &["x[1]", "**/d", "?idden", ".hidden"]),
+            (owned(&["x[1]", "sub/deep/d", ".hidden"]), 1)
+        );
         assert_eq!(names(dir, &["sub", "sub/**"]), (owned(&["sub/c", "sub/deep/d"]), 0));
         assert_eq!(names(dir, &["dangling", "none*"]), (Vec::new(), 2));
     }
