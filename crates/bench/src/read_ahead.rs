@@ -1,7 +1,9 @@
-//! How far the kernel reads a device ahead: what is read by its mappings and calls depends on that.
+//! How far the kernel reads a device ahead: what is read by its mappings and calls depends on that. And files that the page
+//! cache does not have.
 
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -80,6 +82,22 @@ impl ReadAhead {
 fn path(dir: &Path) -> io::Result<PathBuf> {
     let device = fs::metadata(dir)?.dev();
     Ok(format!("/sys/class/bdi/{}:{}/read_ahead_kb", libc::major(device), libc::minor(device)).into())
+}
+
+/// Writes all pages of the files below `dir`, and drops them from the page cache.
+pub fn drop_pages(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            drop_pages(&path)?;
+        } else if kind.is_file() {
+            let file = fs::File::open(path)?;
+            file.sync_data()?;
+            // SAFETY: a descriptor that is open; takes no memory.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

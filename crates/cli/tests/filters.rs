@@ -146,6 +146,22 @@ fn where_the_command_is_refused_what_it_needs_the_program_takes_its_process() {
     assert!(said(&out).contains("1 process covered"), "{}", said(&out));
 }
 
+/// What brings files makes calls that nothing else here makes.
+#[test]
+fn nothing_is_brought_where_a_filter_kills() {
+    let filtered = Filtered::new("files");
+    for number in [libc::SYS_fstatfs, 451] {
+        let out = filtered.behind(&[number], &["run", "--files", "/bin/sh", "--"]);
+        assert_eq!(out.status.code(), Some(7), "{number}: {}", said(&out));
+        let said = said(&out);
+        assert!(said.contains("1 process covered") && said.contains("(seccomp), and the filter kills"), "{said}");
+    }
+    // One that is refused says less.
+    let out = filtered.behind(&[-451], &["run", "--files", "/bin/sh", "--"]);
+    assert_eq!(out.status.code(), Some(7), "{}", said(&out));
+    assert!(!said(&out).contains("(seccomp)"), "{}", said(&out));
+}
+
 #[test]
 fn doctor_tries_nothing_that_kills() {
     let filtered = Filtered::new("doctor");

@@ -15,6 +15,7 @@
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`alone`] | tests in a process of their own |
+//! | [`cached`], [`uncache`] | what the page cache has of a file |
 //! | [`copy`] | programs to be run from elsewhere |
 //! | [`peak`] | the most memory that a program had |
 //! | [`refuse`] | system calls that the kernel refuses |
@@ -26,6 +27,7 @@ mod alone;
 pub mod attributes;
 pub mod block;
 pub mod blocks;
+mod cached;
 pub mod call;
 pub mod copy;
 pub mod direct;
@@ -45,6 +47,7 @@ mod skipped;
 pub mod world;
 
 pub use alone::alone;
+pub use cached::{cached, uncache};
 pub use copy::copy_program;
 pub use first::sends_first;
 pub use killed::Killed;

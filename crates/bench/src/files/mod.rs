@@ -5,9 +5,7 @@
 mod rows;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -21,7 +19,7 @@ use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::{self, Session};
 use super::plan::Context;
-use super::read_ahead::{Ahead, ReadAhead, USUAL};
+use super::read_ahead::{Ahead, ReadAhead, USUAL, drop_pages};
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Turns, ratio};
 use rows::{Row, walks};
@@ -69,10 +67,11 @@ enum Way {
     Run,
     Again,
     Ahead,
+    Files,
 }
 
 impl Way {
-    const ALL: [Way; 6] = [Way::Plain, Way::Huge, Way::Advice, Way::Run, Way::Again, Way::Ahead];
+    const ALL: [Way; 7] = [Way::Plain, Way::Huge, Way::Advice, Way::Run, Way::Again, Way::Ahead, Way::Files];
 
     fn name(self) -> &'static str {
         match self {
@@ -82,11 +81,12 @@ impl Way {
             Way::Run => "run",
             Way::Again => "run, seen before",
             Way::Ahead => "run, file_ahead=64M",
+            Way::Files => "run --files",
         }
     }
 
     fn is_covered(self) -> bool {
-        matches!(self, Way::Run | Way::Again | Way::Ahead)
+        matches!(self, Way::Run | Way::Again | Way::Ahead | Way::Files)
     }
 }
 
@@ -115,7 +115,11 @@ impl Runs {
         let launch = row.advised.as_ref().filter(|_| way == Way::Advice).unwrap_or(&row.launch);
         let mut command = if way.is_covered() { Command::new(&c.exe) } else { Command::new(&launch.program) };
         if way.is_covered() {
-            command.args(["run", "--quiet", "--"]).arg(&launch.program);
+            command.args(["run", "--quiet"]);
+            if way == Way::Files {
+                command.arg("--files").arg(&row.files);
+            }
+            command.arg("--").arg(&launch.program);
             command.env("XDG_CACHE_HOME", self.context.dir.join("seen"));
             command.env("FAULTLESS_PROFILE", if way == Way::Again { "1" } else { "0" });
         }
@@ -189,22 +193,6 @@ impl Runs {
     }
 }
 
-/// Writes all pages of the files below `dir`, and drops them from the page cache.
-fn drop_pages(dir: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
-        if kind.is_dir() {
-            drop_pages(&path)?;
-        } else if kind.is_file() {
-            let file = File::open(path)?;
-            file.sync_data()?;
-            // SAFETY: a descriptor that is open; takes no memory.
-            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        }
-    }
-    Ok(())
-}
-
 fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Sample>) {
     for (way, samples) in rounds {
         let [wall, user, system] = table::times(samples);
@@ -223,11 +211,13 @@ fn add_rows(table: &mut comfy_table::Table, row: &Row, rounds: &Rounds<Way, Samp
 }
 
 fn judge(aims: &mut Aims, heading: &str, row: &Row, rounds: &Rounds<Way, Sample>, is_cached: bool) {
-    let line = format!("{heading}: {}, file_ahead beside plain", row.title);
-    let ours = ratio(rounds, &Way::Ahead, &Way::Plain, |sample| sample.wall);
-    match row.aim.filter(|_| !is_cached) {
-        Some(aim) => aims.at_least(&line, aim, ours.map(|ours| ours.inverse())),
-        None => aims.at_most(&line, 1.0, ours),
+    for (way, name) in [(Way::Ahead, "file_ahead"), (Way::Files, "run --files")] {
+        let line = format!("{heading}: {}, {name} beside plain", row.title);
+        let ours = ratio(rounds, &way, &Way::Plain, |sample| sample.wall);
+        match row.aim.filter(|_| !is_cached) {
+            Some(aim) => aims.at_least(&line, aim, ours.map(|ours| ours.inverse())),
+            None => aims.at_most(&line, 1.0, ours),
+        }
     }
 }
 

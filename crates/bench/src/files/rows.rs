@@ -21,6 +21,8 @@ pub struct Row {
     pub launch: Launch,
     /// The same with advice to the kernel, where there is some.
     pub advised: Option<Launch>,
+    /// The file that it reads, or a folder of them.
+    pub files: PathBuf,
     /// How many times as fast it is to be when its file is read ahead. `None`: not slower.
     pub aim: Option<f64>,
     /// It is no loop of ours.
@@ -51,6 +53,7 @@ pub fn walks(context: &Context, dir: &Path) -> Vec<Result<Row, String>> {
             title: name.clone(),
             launch: launch(&[]),
             advised: Some(launch(&["--advised"])),
+            files: file.clone(),
             aim: (order == Order::Forward).then_some(1.5),
             is_program: false,
         })
@@ -68,7 +71,7 @@ fn script(context: &Context, dir: &Path, module: &str, text: &str, title: &str) 
     }
     let title = format!("{title} ({})", launch.note.as_deref().unwrap_or_default());
     let aim = (module == "safetensors").then_some(1.5);
-    Ok(Row { title, launch, advised: None, aim, is_program: true })
+    Ok(Row { title, launch, advised: None, files: file, aim, is_program: true })
 }
 
 /// A repository of one pack, which Git maps and checks.
@@ -93,11 +96,13 @@ fn git(context: &Context, dir: &Path) -> Result<Row, String> {
         run(&["-c", "core.compression=0", "-c", "core.bigFileThreshold=1", "repack", "-adq"])?;
         std::fs::remove_dir_all(blobs).map_err(|error| error.to_string())?;
     }
+    let files = repository.join(".git/objects/pack");
     let args: Vec<PathBuf> = ["-C".into(), repository, "fsck".into(), "--full".into()].into();
     Ok(Row {
         title: "git fsck of one pack".into(),
         launch: Launch::new(git, args),
         advised: None,
+        files,
         aim: None,
         is_program: true,
     })

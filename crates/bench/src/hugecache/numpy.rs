@@ -109,9 +109,9 @@ pub fn arrays(runs: &mut Runs, aims: &mut Aims) {
         let once = |(way, read_ahead): Case| {
             let group = group.as_ref().ok().filter(|_| way.is_kernel());
             let (launch, words, table, budget) = (&launch, &[work, way.word()], "numpy", runs.large().1);
-            let script = Script { table, launch, words, way: way.name(), read_ahead, group, budget };
-            let (tests, found) = runs.script(script)?;
-            computed.check(found).map(|()| tests[0].clone())
+            let script = Script { table, launch, words, way: way.name(), read_ahead, group, budget, files: None };
+            let printed = runs.script(script)?;
+            computed.check(printed.computed).map(|()| printed.tests[0].clone())
         };
         let rounds = turns.run(&cases, |case| format!("{}, {about}", name(case)), once);
         for case in cases {

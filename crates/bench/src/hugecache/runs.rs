@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::measure::{Sample, measure};
 use crate::parts;
 use crate::plan::{Context, Launch};
-use crate::read_ahead::{Ahead, ReadAhead, USUAL};
+use crate::read_ahead::{Ahead, ReadAhead, USUAL, drop_pages};
 use crate::rule::{Found, Verdict};
 use crate::turns::Turns;
 use faultless_measure::paired::Ratio;
@@ -53,6 +53,18 @@ pub struct Script<'a> {
     pub group: Option<&'a Group>,
     /// The knob `budget`.
     pub budget: usize,
+    /// It runs under `faultless run`, which brings these files. They are not in memory when it begins.
+    pub files: Option<&'a Path>,
+}
+
+/// What a script printed.
+pub struct Printed {
+    /// How long what took.
+    pub tests: Vec<Timed>,
+    /// What it computed.
+    pub computed: String,
+    /// Seconds from its start to its end.
+    pub wall: f64,
 }
 
 /// Runs programs.
@@ -211,9 +223,17 @@ impl Runs {
     }
 
     /// One run of a script, which prints how long what took and what it computed; in a group if there is one.
-    pub fn script(&mut self, script: Script<'_>) -> Result<(Vec<Timed>, String), String> {
-        let Script { table, launch, words, way, read_ahead, group, budget } = script;
-        let mut command = Command::new(&launch.program);
+    pub fn script(&mut self, script: Script<'_>) -> Result<Printed, String> {
+        let Script { table, launch, words, way, read_ahead, group, budget, files } = script;
+        let mut command = match files {
+            None => Command::new(&launch.program),
+            Some(files) => {
+                drop_pages(&self.dir).map_err(|error| error.to_string())?;
+                let mut run = Command::new(&self.context.exe);
+                run.args(["run", "--quiet", "--no-profile", "--files"]).arg(files).arg("--").arg(&launch.program);
+                run
+            }
+        };
         command.args(&launch.args).args(words);
         if let Some(group) = group {
             command = group.enter(&command);
@@ -222,9 +242,10 @@ impl Runs {
         let (json, computed) = used.output.trim().split_once('\n').ok_or("it printed no checksum")?;
         let (tests, computed): (Vec<Timed>, _) =
             (serde_json::from_str(json).map_err(|error| error.to_string())?, computed.to_owned());
+        let wall = used.wall;
         let record = Record { table, way, read_ahead, threads: 1, tests: tests.clone(), met: None, used };
         self.records.push(record);
-        if tests.is_empty() { Err("it printed no time".into()) } else { Ok((tests, computed)) }
+        if tests.is_empty() { Err("it printed no time".into()) } else { Ok(Printed { tests, computed, wall }) }
     }
 
     /// The ratio to a route through the kernel's page cache, which is no figure unless a control group limits that.

@@ -1,6 +1,8 @@
 //! A table of weights: all tensors of a safetensors file that the page cache does not have.
 
-use super::runs::{Runs, Script};
+use std::path::Path;
+
+use super::runs::{Printed, Runs, Script};
 use crate::aims::Aims;
 use crate::format;
 use crate::loops::Timed;
@@ -20,6 +22,7 @@ enum Way {
     Plain,
     Madvise,
     Fadvise,
+    Files,
     Map,
     Prefetch,
     Fastsafetensors,
@@ -27,8 +30,16 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 7] =
-        [Self::Plain, Self::Madvise, Self::Fadvise, Self::Map, Self::Prefetch, Self::Fastsafetensors, Self::Runai];
+    const ALL: [Self; 8] = [
+        Self::Plain,
+        Self::Madvise,
+        Self::Fadvise,
+        Self::Files,
+        Self::Map,
+        Self::Prefetch,
+        Self::Fastsafetensors,
+        Self::Runai,
+    ];
     const STREAMERS: [Self; 2] = [Self::Fastsafetensors, Self::Runai];
 
     fn word(self) -> &'static str {
@@ -36,6 +47,7 @@ impl Way {
             Self::Plain => "plain",
             Self::Madvise => "madvise",
             Self::Fadvise => "fadvise",
+            Self::Files => "files",
             Self::Map => "map",
             Self::Prefetch => "prefetch",
             Self::Fastsafetensors => "fastsafetensors",
@@ -48,6 +60,7 @@ impl Way {
             Self::Plain => "safetensors.numpy",
             Self::Madvise => "the same, MADV_WILLNEED before",
             Self::Fadvise => "the same, POSIX_FADV_WILLNEED before",
+            Self::Files => "the same under `faultless run --files`",
             Self::Map => "faultless, map",
             Self::Prefetch => "faultless, prefetch and lazy",
             Self::Fastsafetensors => "fastsafetensors, to memory",
@@ -58,7 +71,7 @@ impl Way {
     /// The module that it needs beside safetensors.
     fn module(self) -> Option<&'static str> {
         match self {
-            Self::Plain | Self::Madvise | Self::Fadvise => None,
+            Self::Plain | Self::Madvise | Self::Fadvise | Self::Files => None,
             Self::Map | Self::Prefetch => Some("faultless"),
             Self::Fastsafetensors => Some("fastsafetensors.frameworks._torch"),
             Self::Runai => Some("runai_model_streamer"),
@@ -82,13 +95,19 @@ fn found(way: Way) -> Case {
     (way, Ahead::Found)
 }
 
-fn speed(rounds: &Rounds<Case, Vec<Timed>>, way: Way, other: Case) -> Found<Ratio> {
-    ratio(rounds, &found(way), &other, |tests| tests[1].seconds).map(Ratio::inverse)
+/// Seconds of a run until each byte was read, and of all of it.
+type Times = fn(&[Timed]) -> f64;
+const READ: Times = |tests| tests[1].seconds;
+const WHOLE: Times = |tests| tests[2].seconds;
+
+/// How many times as fast one case is as another.
+fn speed(rounds: &Rounds<Case, Vec<Timed>>, case: Case, other: Case, times: Times) -> Found<Ratio> {
+    ratio(rounds, &case, &other, |tests| times(tests)).map(Ratio::inverse)
 }
 
 /// The script, once its file is there; the error says what is missing.
-fn script(runs: &Runs, bytes: u64) -> Result<Launch, String> {
-    let file = runs.dir().join("weights.safetensors").display().to_string();
+fn script(runs: &Runs, file: &Path, bytes: u64) -> Result<Launch, String> {
+    let file = file.display().to_string();
     let launch = python(&runs.context, "safetensors", SCRIPT, &[file, bytes.to_string()])?;
     done(std::process::Command::new(&launch.program).args(&launch.args).arg("make"))?;
     Ok(launch)
@@ -98,7 +117,8 @@ fn script(runs: &Runs, bytes: u64) -> Result<Launch, String> {
 pub fn load(runs: &mut Runs, aims: &mut Aims) {
     let title = "Weights";
     let bytes = if runs.context.full { 4 << 30 } else { runs.context.size(512 << 20) };
-    let launch = match script(runs, bytes) {
+    let file = runs.dir().join("weights.safetensors");
+    let launch = match script(runs, &file, bytes) {
         Ok(launch) => launch,
         Err(why) => return println!("**{title}**: {why}\n"),
     };
@@ -115,11 +135,13 @@ pub fn load(runs: &mut Runs, aims: &mut Aims) {
     let (turns, mut computed) = (runs.turns(9, 40), Same::default());
     let once = |(way, read_ahead): Case| {
         let (words, budget) = (&[way.word()], 2 * bytes as usize);
-        let (launch, way) = (&launch, way.name());
-        let script = Script { table: "weights", launch, words, way, read_ahead, group: None, budget };
-        let (tests, found) = runs.script(script)?;
+        let (launch, files) = (&launch, (way == Way::Files).then_some(&*file));
+        let script =
+            Script { table: "weights", launch, words, way: way.name(), read_ahead, group: None, budget, files };
+        let Printed { mut tests, computed: found, wall } = runs.script(script)?;
         computed.check(found)?;
-        if tests.len() == 2 { Ok(tests) } else { Err("it printed other times".into()) }
+        tests.push(Timed { test: "whole".into(), seconds: wall });
+        if tests.len() == 3 { Ok(tests) } else { Err("it printed other times".into()) }
     };
     let rounds = turns.run(&cases, name, once);
     println!(
@@ -127,7 +149,16 @@ pub fn load(runs: &mut Runs, aims: &mut Aims) {
         launch.note.as_deref().unwrap_or_default(),
         format::bytes(bytes as f64)
     );
-    let heads = ["", "tensors there", "each byte read", "to safetensors.numpy", "to faultless, map", "rounds"];
+    let heads = [
+        "",
+        "tensors there",
+        "each byte read",
+        "to safetensors.numpy",
+        "to faultless, map",
+        "whole run",
+        "to safetensors.numpy",
+        "rounds",
+    ];
     let mut table = table::new_table(&heads);
     for case in cases {
         let Some(all) = rounds.get(&case) else { continue };
@@ -135,23 +166,33 @@ pub fn load(runs: &mut Runs, aims: &mut Aims) {
             let times: Vec<f64> = all.iter().map(|tests| tests[test].seconds).collect();
             median(&times).map_or(NOTHING.into(), format::seconds)
         };
-        let to = |other: Way| {
-            let is_other = case != found(other);
-            let ratio = ratio(&rounds, &case, &found(other), |tests| tests[1].seconds).ok().filter(|_| is_other);
-            ratio.map_or(NOTHING.into(), |ratio| format::interval(&ratio.inverse()))
+        let to = |other: Way, times: Times| {
+            let ratio = speed(&rounds, case, found(other), times).ok().filter(|_| case != found(other));
+            ratio.map_or(NOTHING.into(), |ratio| format::interval(&ratio))
         };
-        table.add_row([name(case), time(0), time(1), to(Way::Plain), to(Way::Map), all.len().to_string()]);
+        table.add_row([
+            name(case),
+            time(0),
+            time(1),
+            to(Way::Plain, READ),
+            to(Way::Map, READ),
+            time(2),
+            to(Way::Plain, WHOLE),
+            all.len().to_string(),
+        ]);
     }
     println!("{table}\n");
     for (ahead, least) in runs.aheads().iter().zip([1.5, 2.0]) {
-        let line = format!("weights, mapped, beside {}", name((Way::Plain, *ahead)));
-        aims.at_least(&line, least, speed(&rounds, Way::Map, (Way::Plain, *ahead)));
+        let plain = (Way::Plain, *ahead);
+        let beside = |who: &str| format!("weights, {who}, beside {}", name(plain));
+        aims.at_least(&beside("mapped"), least, speed(&rounds, found(Way::Map), plain, READ));
+        let whole = speed(&rounds, (Way::Files, *ahead), plain, WHOLE);
+        aims.at_least(&beside("whole run under `run --files`"), least, whole);
     }
     for way in Way::STREAMERS.into_iter().filter(|way| ways.contains(way)) {
-        aims.at_least(
-            &format!("weights, mapped, beside {}", way.name()),
-            0.95,
-            speed(&rounds, Way::Map, found(way)),
-        );
+        for (ours, who) in [(Way::Map, "mapped"), (Way::Files, "under `run --files`")] {
+            let line = format!("weights, {who}, beside {}", way.name());
+            aims.at_least(&line, 0.95, speed(&rounds, found(ours), found(way), READ));
+        }
     }
 }

@@ -26,6 +26,8 @@ enum Who {
     Command,
     /// One that does so with a thread beside it: `stat`, `record`, `doctor`.
     Thread,
+    /// One that brings files ahead of a program.
+    Files,
     /// The library in the program.
     Library,
 }
@@ -112,6 +114,7 @@ const CALLS: &[Call] = calls! {
     Command SYS_prlimit64 |at| [0, libc::RLIMIT_AS, 0, at];
     Thread SYS_clone3 |at| [0, 0];
     Thread SYS_set_robust_list |at| [0, 0];
+    Files SYS_fstatfs |at| [NONE, at];
     Library SYS_userfaultfd |at| [libc::O_CLOEXEC | libc::O_NONBLOCK | 1];
     Library SYS_ioctl |at| [NONE, UFFDIO_API, at];
     Library SYS_process_vm_readv |at| [0, at, 1, at, 1];
@@ -174,6 +177,13 @@ const MORE: &[Call] = calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const MORE: &[Call] = &[];
 
+/// Which the C library does not know yet.
+const CACHESTAT: Call = Call {
+    name: "SYS_cachestat",
+    who: Who::Files,
+    // SAFETY: there is no such descriptor.
+    make: |at| number(unsafe { syscall(super::files::CACHESTAT, padded([NONE, at, at])) }),
+};
 const THREAD: Call = Call { name: "SYS_clone", who: Who::Library, make: thread };
 
 /// A thread of this process, which does nothing. Its stack is the upper page.
@@ -193,7 +203,7 @@ fn thread(at: usize) -> i32 {
 }
 
 fn all() -> impl Iterator<Item = &'static Call> {
-    CALLS.iter().chain(MORE).chain([&THREAD])
+    CALLS.iter().chain(MORE).chain([&CACHESTAT, &THREAD])
 }
 
 /// What the filters do, as far as it was tried.
@@ -298,7 +308,7 @@ fn tried() -> Found {
         let first = shared.cast::<AtomicUsize>();
         (&*first, std::slice::from_raw_parts(first.add(1).cast::<AtomicI32>(), count))
     };
-    const { assert!(size_of::<usize>() + (CALLS.len() + MORE.len() + 1) * size_of::<i32>() <= PAGE) };
+    const { assert!(size_of::<usize>() + (CALLS.len() + MORE.len() + 2) * size_of::<i32>() <= PAGE) };
     while next < count {
         at.store(next, Ordering::SeqCst);
         // This process waits for the child's end without a call that might kill.
@@ -362,10 +372,19 @@ pub fn refuse_children() -> bool {
     found().untried
 }
 
+/// Whether the filters kill for a call, or may.
+pub fn may_kill() -> bool {
+    !found().killing.is_empty() || found().untried
+}
+
 /// Why the filters are against covering a program, if they are.
 pub fn ruled_out() -> Option<String> {
-    let names: Vec<_> =
-        found().killing.iter().filter(|call| call.who != Who::Thread).map(|call| call.name()).collect();
+    let names: Vec<_> = found()
+        .killing
+        .iter()
+        .filter(|call| !matches!(call.who, Who::Thread | Who::Files))
+        .map(|call| call.name())
+        .collect();
     match names.as_slice() {
         [] if found().untried => Some(
             "its system calls are filtered (seccomp), and no process is left to try whether the filters kill"

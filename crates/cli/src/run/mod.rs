@@ -3,6 +3,7 @@
 mod child;
 mod compare;
 mod evidence;
+mod files;
 pub mod filters;
 mod handed;
 mod launch;
@@ -23,6 +24,7 @@ use anyhow::{Context, Result};
 use faultless_page::knobs::Knob;
 
 pub use child::{End, Running};
+use files::{Bringing, Files};
 pub use options::{Args, library};
 pub use stack::with_room;
 
@@ -114,7 +116,8 @@ fn run(mut args: Args) -> Result<End> {
     let library = options::library()?;
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
-    if quiet && args.json.is_none() {
+    let files = Files::find(&args.files);
+    if quiet && args.json.is_none() && files.is_none() {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }
@@ -142,9 +145,11 @@ fn run(mut args: Args) -> Result<End> {
     };
     handed::leave_files();
     let pid = running.pid();
+    let bringing = files.map(Files::start);
     let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
     let (end, peak) = (outcome.end, outcome.usage.max_rss);
-    let summary = Summary::new(&args, pid, outcome, dir);
+    let files = bringing.map(Bringing::end);
+    let summary = Summary::new(&args, pid, outcome, dir, files);
     if let Some(known) = known {
         let is_large = (!args.is_known_plain).then(|| summary.has_large_requests());
         known.note(Seen { is_large, peak, is_success: end == End::Status(0) });

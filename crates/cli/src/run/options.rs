@@ -12,7 +12,7 @@ use faultless_measure::library;
 pub use faultless_measure::library::LIBRARY;
 use faultless_page::knobs::{Knob, skip};
 
-use super::{filters, link, program, sys};
+use super::{files, filters, link, program, sys};
 use crate::profile::Known;
 use crate::settings::{self, Origin, Setting};
 use crate::warm;
@@ -57,9 +57,13 @@ pub struct Args {
     /// Start a warm reserve, if there is none and this machine gives idle memory back to its host.
     #[arg(long)]
     pub warm: bool,
-    /// Print nothing at the end. Without --json, the program then takes this process's place.
+    /// Print nothing at the end. Without --json and --files, the program then takes this process's place.
     #[arg(long)]
     pub quiet: bool,
+    /// Bring these files into the kernel's page cache while the program starts and runs. A file, a directory, or a pattern
+    /// in quotes (`*`, `?`, `[a-z]`, and `**` for directories). May be given several times; the order counts.
+    #[arg(long, value_name = "GLOB", value_parser = files::pattern)]
+    pub files: Vec<files::Pattern>,
     /// Write what happened to a file.
     #[arg(long, visible_alias = "export-json", value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -146,13 +150,14 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
 }
 
 /// Options whose value is the next word.
-const WITH_VALUE: [&str; 13] = [
+const WITH_VALUE: [&str; 14] = [
     "-s",
     "--set",
     "--budget",
     "--malloc-threshold",
     "--mmap-threshold",
     "--skip",
+    "--files",
     "--json",
     "--export-json",
     "--compare",

@@ -17,6 +17,12 @@
 //! | `unreadable` | what is wrong with counters pages that could not be read |
 //! | `ahead` | null where nothing of it was looked at, else what became of memory that was touched or moved ahead: |
 //! | `.seen_bytes`, `.used_bytes` | looked at, and of that used by the program, both by samples |
+//! | `files` | null without `--files`, else what became of the files: |
+//! | `.files`, `.bytes` | how many were named, and what they hold |
+//! | `.brought_bytes`, `.cached_bytes`, `.hole_bytes` | brought into memory, there before (null: not known), holes |
+//! | `.seconds` | from the program's start until the last piece was there, or until the program's end |
+//! | `.stopped` | why the rest was left to the program, or null |
+//! | `.skipped` | files that were not brought, or in part: `file` and `why` |
 //! | `programs` | of each name: `served_processes`, `plain_processes`, `plain` (why), `requests`, `bytes`, `ready_bytes`, `ahead_bytes`, `left` |
 //! | `processes` | each process that has counters, served or not: `pid`, `name` and `counters`; of those that ended, the last 1000 |
 //! | `folded_processes` | how many ended before these; `programs` and `totals` have what they counted |
@@ -34,6 +40,7 @@ use faultless_page::stats::{COUNTERS, Counter};
 use serde::Serialize;
 
 use super::child::{End, Outcome};
+use super::files::Report;
 use super::options::Args;
 use super::reason::{Known, Reason};
 use super::tree::{Program, Tree, programs};
@@ -58,6 +65,7 @@ pub struct Summary {
     lost: bool,
     unreadable: Vec<String>,
     ahead: Option<Ahead>,
+    files: Option<Report>,
     programs: Vec<Program>,
     processes: Vec<Process>,
     folded_processes: usize,
@@ -101,7 +109,7 @@ fn named(counters: &Counters) -> BTreeMap<&'static str, u64> {
 
 impl Summary {
     /// Reads the counters in `dir` and puts everything together.
-    pub fn new(args: &Args, pid: i32, outcome: Outcome, dir: io::Result<Dir>) -> Self {
+    pub fn new(args: &Args, pid: i32, outcome: Outcome, dir: io::Result<Dir>, files: Option<Report>) -> Self {
         let (pages, unreadable) = match dir.as_ref().map(Dir::read) {
             Ok(Ok(read)) => read,
             Ok(Err(error)) => (Vec::new(), vec![format!("no place for counters: {error}")]),
@@ -135,6 +143,7 @@ impl Summary {
             lost,
             unreadable,
             ahead: Ahead::new(&sum),
+            files,
             programs: programs(&pages, &folded),
             folded_processes: folded.processes(),
             processes: pages
@@ -239,6 +248,9 @@ impl fmt::Display for Summary {
         }
         if self.served > 0 {
             self.sources(f)?;
+        }
+        for [label, value, more] in self.files.iter().flat_map(Report::rows) {
+            row(f, &label, &value, &shown(&more))?;
         }
         let major = format!("and {} that waited for input", self.major_faults);
         row(f, "page faults taken", &self.minor_faults.to_string(), &major)?;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::output::{Captured, unnamed};
 use crate::run::child::{End, Outcome, Running};
+use crate::run::files::{Bringing, Files};
 use crate::run::options::Args;
 use crate::run::sys::{self, Inherited};
 use crate::run::{NotStarted, complain};
@@ -54,6 +55,7 @@ pub struct Runner<'a> {
     inherited: Inherited,
     input: Input,
     null: File,
+    files: Option<Files>,
     /// Where the pages of covered runs are; those of warming up go elsewhere.
     pub dir: io::Result<Dir>,
 }
@@ -91,6 +93,7 @@ impl<'a> Runner<'a> {
             inherited: Inherited::read(),
             input: Input::new()?,
             null: File::options().read(true).write(true).open("/dev/null").context("/dev/null")?,
+            files: Files::find(&args.files),
             dir: Dir::create(),
         })
     }
@@ -114,7 +117,9 @@ impl<'a> Runner<'a> {
         let running =
             Running::start(&command, files, self.inherited).map_err(|error| NotStarted::new(self.args, &error))?;
         let pid = running.pid();
+        let bringing = self.files.clone().filter(|_| way == Way::Faultless).map(Files::start);
         let outcome = running.wait(fold).context("lost sight of the program")?;
+        bringing.map(Bringing::end);
         captured.had_room().context("no room for all of the program's output (TMPDIR, /tmp, /dev/shm)")?;
         Ok(match outcome.interrupted {
             Some(signal) => Run::Interrupted(signal),
