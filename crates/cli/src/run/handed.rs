@@ -5,7 +5,7 @@ use std::fs;
 use std::mem::zeroed;
 use std::ptr::null_mut;
 
-const TIMERS: [i32; 3] = [libc::ITIMER_REAL as i32, libc::ITIMER_VIRTUAL as i32, libc::ITIMER_PROF as i32];
+const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
 /// What this process has, and the program is to have.
 pub struct Handed {
