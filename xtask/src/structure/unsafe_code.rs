@@ -13,6 +13,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/record/src/sys/", "events of the kernel and their rings"),
     ("crates/bench/src/", "loops over raw memory"),
     ("crates/cli/src/", "calls of the C library"),
+    ("crates/cli/tests/handed.rs", "what a process has before its exec"),
     ("crates/testkit/", "the calls under test, made directly"),
     ("crates/models/tests/device.rs", "a driver is given memory"),
     ("crates/models/tests/moments.rs", "bytes of a simulated memory go to buffers"),

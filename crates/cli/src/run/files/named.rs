@@ -31,11 +31,21 @@ impl Pattern {
         fs::symlink_metadata(&self.0).is_ok()
     }
 
+    /// Whether a path leads elsewhere: `**` stands for no link to a directory, as in a shell.
+    fn is_led_away(&self, path: &Path) -> bool {
+        self.0.contains("**") && path.is_symlink() && path.is_dir()
+    }
+
     fn paths(&self) -> Vec<PathBuf> {
         match self.is_path() {
             true => vec![self.0.clone().into()],
             // What is below a directory that may not be read does not exist for this user.
-            false => glob_with(&self.0, OPTIONS).into_iter().flatten().flatten().collect(),
+            false => glob_with(&self.0, OPTIONS)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .filter(|path| !self.is_led_away(path))
+                .collect(),
         }
     }
 }
