@@ -3,102 +3,14 @@
 mod common;
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use common::{Scratch, faultless, is_root, run, text};
-use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
-
-/// A daemon of the test's own, which ends with it.
-struct Warm(Scratch);
-
-impl Warm {
-    fn new(name: &str) -> Self {
-        Self(Scratch::new(name))
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.0.0.join("own/socket")
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = faultless(["warm"]);
-        command.args(args).env("FAULTLESS_WARM", self.socket());
-        command
-    }
-
-    fn say(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    fn start(&self, args: &[&str]) {
-        let out = self.command(&["start", "--force"]).args(args).output().unwrap();
-        assert!(out.status.success() && text(&out.stdout).starts_with("a reserve of"), "{out:?}");
-    }
-
-    /// What it says of itself; `None`: it is not there.
-    fn status(&self) -> Option<Value> {
-        let out = loop {
-            let out = self.say(&["status", "--json"]);
-            // At idle priority it has no processor while others keep all busy.
-            if !String::from_utf8_lossy(&out.stderr).contains("does not answer") {
-                break out;
-            }
-        };
-        let status: Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!(out.status.success(), !status.is_null());
-        (!status.is_null()).then_some(status)
-    }
-
-    fn number(&self, name: &str) -> u64 {
-        self.status().unwrap()[name].as_u64().unwrap()
-    }
-
-    /// Waits until it says that `name` is `number`.
-    fn until(&self, name: &str, number: u64) {
-        while self.number(name) != number {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
-
-    fn kill(&self) {
-        if let Some(status) = self.status() {
-            let pid = status["pid"].as_u64().unwrap();
-            Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-            while Path::new(&format!("/proc/{pid}/stat")).exists() && self.status().is_some() {
-                std::thread::yield_now();
-            }
-        }
-    }
-}
-
-impl Drop for Warm {
-    fn drop(&mut self) {
-        self.say(&["stop"]);
-    }
-}
-
-fn growth(bytes: u64) -> Vec<u8> {
-    [u64::from_le_bytes(*b"fltwarm1"), 1, bytes].iter().flat_map(|n| n.to_le_bytes()).collect()
-}
-
-/// A process of its own that sends this, and then runs `words`.
-fn sender(socket: &Path, message: Vec<u8>, words: &[&str]) -> Command {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]);
-    faultless_testkit::sends_first(&mut command, socket, message).unwrap();
-    command
-}
-
-/// Has another process send this, and waits for its end.
-fn send(socket: &Path, message: Vec<u8>) -> io::Result<()> {
-    sender(socket, message, &["true"]).status().map(drop)
-}
+use common::warm::{MIB, Warm, growth, send, sender};
+use common::{is_root, run, text};
 
 #[test]
 fn it_starts_once_says_what_it_holds_and_stops() {

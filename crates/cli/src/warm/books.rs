@@ -2,7 +2,7 @@
 //!
 //! | state | what is held | ends |
 //! |---|---|---|
-//! | awake | the size, less what processes that still run were given | after `keep` without a message; under pressure |
+//! | awake | the size, less what processes that still run were given | after `keep` without a message or an end; under pressure |
 //! | asleep | nothing | with the next message, after pressure not before a minute has passed |
 //!
 //! Memory is taken only while it is quiet: some time after the last message, and after the end of a process. So the
@@ -38,7 +38,7 @@ pub struct Books {
     size: usize,
     keep: Duration,
     clients: BTreeMap<i32, Client>,
-    /// Since when there was no message.
+    /// Since when there was no message, and no end of a process.
     last: Instant,
     /// From when on memory may be taken again.
     takes_from: Instant,
@@ -107,7 +107,7 @@ impl Books {
 
     /// How many slots are to be held now, where `held` are: never more than before while it is not quiet.
     pub fn target(&mut self, held: usize, now: Instant) -> usize {
-        if !self.is_asleep && now.duration_since(self.last) >= self.keep && self.clients.is_empty() {
+        if !self.is_asleep && now.duration_since(self.last) >= self.keep {
             self.is_asleep = true;
             self.kept_out += 1;
         }
@@ -118,7 +118,7 @@ impl Books {
     /// When [`Books::target`] may change without a message or an end.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let until_quiet = Some(self.takes_from).filter(|at| !self.is_asleep && *at > now);
-        let until_asleep = Some(self.last + self.keep).filter(|_| !self.is_asleep && self.clients.is_empty());
+        let until_asleep = Some(self.last + self.keep).filter(|_| !self.is_asleep);
         until_quiet.into_iter().chain(until_asleep).min()
     }
 
@@ -187,9 +187,14 @@ mod tests {
         assert_eq!(books.target(0, now + KEEP), 0, "not while it grows");
         books.end(7, now + KEEP);
         assert_eq!(books.target(0, now + KEEP + QUIET), 100);
-        // While a process runs that has some of it, it stays.
+        // A process that runs on and says nothing keeps nothing, whether it was given some of it or not.
         books.grow(8, 10, 100, now + KEEP);
-        assert_eq!(books.target(90, now + 3 * KEEP), 90);
+        books.grow(9, 10, 0, now + KEEP);
+        assert_eq!((books.target(90, now + 2 * KEEP), books.next(now + 2 * KEEP)), (0, None));
+        assert_eq!((books.given(), books.clients(), books.kept_out), (10, 2, 2));
+        // Its next message brings the rest back.
+        books.grow(8, 20, 0, now + 2 * KEEP);
+        assert_eq!(books.target(0, now + 2 * KEEP + HUNGRY), 90);
     }
 
     #[test]

@@ -3,22 +3,25 @@
 //! Without requests it wakes once a second, and only while it holds memory, to see that enough is left to others.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use faultless_base::SLOT;
 use faultless_base::sys::cgroup::{self, Limit};
 use faultless_base::sys::pressure;
 use faultless_base::sys::warm::Message;
 
 use super::books::Books;
+use super::name::Name;
 use super::reserve::Reserve;
 use super::stalls::{Stalls, Told};
 use super::status::{State, Status};
-use super::sys::{self, Listener, Packet};
+use super::sys::{self, Listener, Packet, Speaker};
+use super::{PATIENCE, place};
 use crate::own;
 
 /// How often it is looked whether memory is short, while some is held, and while more is taken.
@@ -39,7 +42,8 @@ pub struct Wanted {
 }
 
 struct Daemon {
-    socket: PathBuf,
+    // It goes before the listener: a process that finds the name is heard.
+    name: Name,
     listener: Listener,
     reserve: &'static Reserve,
     filler: Thread,
@@ -59,20 +63,20 @@ struct Daemon {
     is_over: bool,
 }
 
-/// Serves at `socket` until it is told to stop; `false`: another daemon does already.
-pub fn serve(socket: &Path, wanted: Wanted) -> Result<bool> {
-    let lock = socket.with_extension("lock");
-    let Some(_lock) = sys::lock(&lock).with_context(|| lock.display().to_string())? else { return Ok(false) };
+/// Serves at `socket` until it is told to stop, and calls `begun` once it does; `false`: another daemon does already.
+pub fn serve(socket: &Path, wanted: Wanted, begun: impl FnOnce(&Status) -> Result<()>) -> Result<bool> {
+    let Some(_lock) = lock(socket)? else { return Ok(false) };
     // The lock is ours, so the process that left a socket is gone.
-    if super::place::is_own(socket) {
+    if place::is_own(socket) {
         std::fs::remove_file(socket)?;
     }
     let reserve: &'static Reserve = Box::leak(Box::new(Reserve::new(wanted.slots).map_err(anyhow::Error::msg)?));
     let listener = Listener::bind(socket).with_context(|| socket.display().to_string())?;
+    let name = Name::of(socket)?;
     sys::be_first_to_go();
     let now = Instant::now();
     let mut daemon = Daemon {
-        socket: socket.to_owned(),
+        name,
         listener,
         reserve,
         filler: reserve.start_filling()?,
@@ -91,12 +95,32 @@ pub fn serve(socket: &Path, wanted: Wanted) -> Result<bool> {
     };
     // What waited for memory before says nothing.
     pressure::is_short();
+    daemon.look(now);
+    begun(&daemon.status())?;
     while !daemon.is_over {
         daemon.turn();
     }
+    // Who asked, and has no answer yet, sees the end now. Who starts another one waits for the lock.
+    drop(daemon);
     reserve.aim(0);
-    let _ = std::fs::remove_file(socket);
     Ok(true)
+}
+
+/// What one daemon has at a time. One that has it and is not found any more is about to end; one that begins is found
+/// soon. `None`: another daemon serves.
+fn lock(socket: &Path) -> Result<Option<File>> {
+    let path = socket.with_extension("lock");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(file) = sys::lock(&path).with_context(|| path.display().to_string())? {
+            return Ok(Some(file));
+        }
+        if place::is_own(socket) && Speaker::connect(socket).is_ok() {
+            return Ok(None);
+        }
+        ensure!(Instant::now() < end, "another process has {}, and does not serve", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 impl Daemon {
@@ -105,14 +129,19 @@ impl Daemon {
         let listener = sys::waiting(self.listener.descriptor(), libc::POLLIN);
         let stalls = self.stalls.as_ref().map_or(-1, Stalls::descriptor);
         let processes = self.running.values().map(|fd| sys::waiting(fd.as_raw_fd(), libc::POLLIN));
+        let name = sys::waiting(self.name.descriptor().unwrap_or(-1), libc::POLLIN);
         let mut all: Vec<_> =
-            [listener, sys::waiting(stalls, libc::POLLPRI)].into_iter().chain(processes).collect();
+            [listener, sys::waiting(stalls, libc::POLLPRI), name].into_iter().chain(processes).collect();
         let time = self.next().map(|at| at.saturating_duration_since(Instant::now()));
         sys::poll(&mut all, time);
         if all[1].revents & libc::POLLPRI != 0 {
             self.hear(Instant::now());
         } else if all[1].revents & libc::POLLERR != 0 {
             self.stalls = None;
+        }
+        if all[2].revents != 0 {
+            self.name.hear();
+            self.is_over |= !self.name.is_own();
         }
         if all[0].revents != 0 {
             for _ in 0..AT_ONCE {
@@ -121,7 +150,7 @@ impl Daemon {
             }
         }
         let now = Instant::now();
-        for (pid, _) in pids.iter().zip(&all[2..]).filter(|(_, process)| process.revents != 0) {
+        for (pid, _) in pids.iter().zip(&all[3..]).filter(|(_, process)| process.revents != 0) {
             self.running.remove(pid);
             self.books.end(*pid, now);
         }
@@ -130,7 +159,8 @@ impl Daemon {
 
     /// When there is something to do without a message.
     fn next(&self) -> Option<Instant> {
-        let look = look_after(self.reserve.held(), self.reserve.target(), self.is_held_off);
+        let is_told = self.name.descriptor().is_some();
+        let look = look_after(self.reserve.held(), self.reserve.target(), self.is_held_off || !is_told);
         self.books.next(Instant::now()).into_iter().chain(look.map(|time| self.looked + time)).min()
     }
 
@@ -148,6 +178,7 @@ impl Daemon {
         let wanted = self.books.target(held, now);
         if now.duration_since(self.looked) >= LOOK {
             self.looked = now;
+            self.is_over |= !self.name.is_own();
             if held > 0 && self.is_short() {
                 return self.press();
             }
@@ -192,11 +223,11 @@ impl Daemon {
         match packet.message {
             None => self.malformed += 1,
             Some(Message::Grow(bytes)) => self.grow(sender.pid, bytes),
-            Some(Message::Status) => self.listener.answer(&packet.from, self.status().encode().as_bytes()),
-            Some(Message::Stop) => {
-                self.is_over = true;
-                self.listener.answer(&packet.from, b"");
+            Some(Message::Status) => {
+                let status = self.status().encode();
+                packet.answer.iter().for_each(|answer| answer.send(status.as_bytes()));
             }
+            Some(Message::Stop) => self.is_over = true,
         }
     }
 
@@ -230,7 +261,7 @@ impl Daemon {
         Status {
             version: 1,
             pid: std::process::id(),
-            socket: self.socket.display().to_string(),
+            socket: self.name.path().display().to_string(),
             state,
             size_bytes: bytes(self.wanted.slots),
             held_bytes: bytes(self.reserve.held()),
@@ -252,11 +283,12 @@ impl Daemon {
     }
 }
 
-/// How long after the last look it is looked again whether memory is short; `None`: nothing could go back.
-fn look_after(held: usize, target: usize, is_held_off: bool) -> Option<Duration> {
+/// How long after the last look it is looked again whether memory is short, and whether the name is still there; `None`:
+/// nothing could go back, and the kernel tells of the name.
+fn look_after(held: usize, target: usize, has_to: bool) -> Option<Duration> {
     match () {
         () if held < target => Some(LOOK_FILLING),
-        () if held > 0 || is_held_off => Some(LOOK),
+        () if held > 0 || has_to => Some(LOOK),
         () => None,
     }
 }
@@ -288,10 +320,8 @@ mod tests {
     #[test]
     fn while_it_holds_memory_it_looks_once_a_second_at_least() {
         assert_eq!(look_after(0, 0, false), None, "it takes no processor time");
-        for (held, target, is_held_off) in
-            [(1, 1, false), (2, 1, false), (1, 9, false), (0, 9, false), (0, 0, true)]
-        {
-            let after = look_after(held, target, is_held_off);
+        for (held, target, has_to) in [(1, 1, false), (2, 1, false), (1, 9, false), (0, 9, false), (0, 0, true)] {
+            let after = look_after(held, target, has_to);
             assert!(after.is_some_and(|time| time <= Duration::from_secs(1)), "{held} of {target}: {after:?}");
         }
     }

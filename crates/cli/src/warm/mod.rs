@@ -4,10 +4,12 @@
 //! Where a virtual machine gives idle memory back to its host, the first touch of it costs many times more. What the
 //! daemon gives back a moment before is not idle: the kernel's lists are last in, first out, so the program's own
 //! faults get it. No page goes from process to process. `books` has the account, `reserve` the memory, `daemon` the
-//! loop.
+//! loop, `apart` its start, `name` the name of its socket.
 
+mod apart;
 mod books;
 mod daemon;
+mod name;
 pub mod need;
 mod place;
 mod reserve;
@@ -15,11 +17,12 @@ mod stalls;
 mod status;
 mod sys;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, ExitCode, Stdio};
+use std::process::{Command as Process, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Subcommand;
 use faultless_base::SLOT;
 use faultless_base::sys::cgroup::{self, Limit};
@@ -75,6 +78,9 @@ pub struct Start {
     /// Start it also where it is not needed.
     #[arg(long)]
     force: bool,
+    /// Another process waits until this one serves. Then it says how it stands, and closes its standard files.
+    #[arg(long, hide = true, requires = "foreground")]
+    apart: bool,
 }
 
 fn bytes(text: &str) -> Result<u64, String> {
@@ -126,7 +132,9 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
         "--size is more than half of this machine's memory, which is {}",
         self::size(total)
     );
-    if let Some(status) = status(socket)? {
+    if !start.apart
+        && let Some((_, status)) = find(socket)?
+    {
         say(&format!("a reserve of {} is there already: process {}", self::size(status.size_bytes), status.pid))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -141,57 +149,67 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     place::prepare(socket)?;
-    if start.foreground {
-        let wanted = Wanted { slots: (size / SLOT as u64) as usize, keep: start.keep };
-        if !daemon::serve(socket, wanted)? {
-            say("another process serves there already")?;
+    let wanted = Wanted { slots: (size / SLOT as u64) as usize, keep: start.keep };
+    match (start.foreground, start.apart) {
+        (false, _) => {
+            let status = launch(socket, size, start.keep)?;
+            say(&format!("a reserve of up to {}: process {}", self::size(status.size_bytes), status.pid))?;
         }
-        return Ok(ExitCode::SUCCESS);
+        (true, false) => {
+            if !daemon::serve(socket, wanted, |_| Ok(()))? {
+                say("another process serves there already")?;
+            }
+        }
+        (true, true) => serve_apart(socket, wanted)?,
     }
-    let status = launch(socket, size, start.keep)?;
-    say(&format!("a reserve of up to {}: process {}", self::size(status.size_bytes), status.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the daemon as a process of its own, which answers when this returns.
+/// Starts the daemon as a process of its own, which serves when this returns, or another one does.
 fn launch(socket: &Path, size: u64, keep: Duration) -> Result<Status> {
     let mut command = Process::new(std::env::current_exe().context("cannot tell where this program is")?);
-    command.args(["warm", "start", "--foreground", "--force", "--size", &size.to_string()]);
+    command.args(["warm", "start", "--foreground", "--apart", "--force", "--size", &size.to_string()]);
     command.args(["--keep", &keep.as_secs().to_string()]);
-    command.env(VARIABLE, socket).env_remove("LD_PRELOAD").current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = sys::start_apart(&mut command).context("cannot start the daemon")?;
-    let end = Instant::now() + PATIENCE;
-    while Instant::now() < end {
-        if let Ok(Some(status)) = status(socket) {
-            return Ok(status);
+    command.env(VARIABLE, socket).env_remove("LD_PRELOAD");
+    // It may wait that long for one that ends.
+    let said = apart::start(command, 2 * PATIENCE).context("cannot start the daemon")?;
+    let words = || said.trim().trim_start_matches("faultless: ").to_owned();
+    Status::decode(said.as_bytes()).with_context(|| format!("the daemon did not start: {}", words()))
+}
+
+/// The process that [`launch`] starts.
+fn serve_apart(socket: &Path, wanted: Wanted) -> Result<()> {
+    let tell = |status: &Status| say(&status.encode()).and_then(|()| Ok(apart::say_no_more()?));
+    while !daemon::serve(socket, wanted, tell)? {
+        if let Some((_, status)) = find(socket)? {
+            return tell(&status);
         }
-        if let Some(status) = child.try_wait()? {
-            bail!("the daemon ended at once ({status}); --foreground shows why");
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
-    bail!("the daemon does not answer")
+    Ok(())
 }
 
 fn stop(socket: &Path) -> Result<ExitCode> {
-    let status = match status(socket) {
-        Ok(Some(status)) => status,
+    let (speaker, status) = match find(socket) {
+        Ok(Some(found)) => found,
         Ok(None) => {
             say("no daemon runs")?;
             return Ok(ExitCode::SUCCESS);
         }
         Err(error) => return Ok(told(&error)),
     };
-    Speaker::connect(socket)?.send(Message::Stop)?;
+    match speaker.send(Message::Stop) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(told(&deaf(socket))),
+        // Another error: it ends already.
+        _ => {}
+    }
     ensure!(sys::has_ended(status.pid as i32, PATIENCE), "process {} does not end", status.pid);
     say(&format!("ended: process {}", status.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(socket: &Path, json: bool) -> Result<ExitCode> {
-    let status = match status(socket) {
-        Ok(Some(status)) => status,
+    let status = match find(socket) {
+        Ok(Some((_, status))) => status,
         Ok(None) => {
             say(if json { "null" } else { "no daemon runs" })?;
             return Ok(ExitCode::FAILURE);
@@ -202,32 +220,47 @@ fn show(socket: &Path, json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the daemon there says, if there is one. An error: there is one, and it does not answer.
-fn status(socket: &Path) -> Result<Option<Status>> {
-    if !place::is_own(socket) {
-        return Ok(None);
+/// The daemon there, if there is one, and what it says. An error: there is one, and it does not answer.
+fn find(socket: &Path) -> Result<Option<(Speaker, Status)>> {
+    let end = Instant::now() + PATIENCE;
+    while place::is_own(socket) {
+        let speaker = match Speaker::connect(socket) {
+            Ok(speaker) => speaker,
+            // Who listened there has ended, or is no daemon.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED | libc::EPROTOTYPE)) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error).with_context(|| socket.display().to_string()),
+        };
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match speaker.ask(Message::Status, left) {
+            Ok(answer) => {
+                if let Some(status) = Status::decode(&answer) {
+                    return Ok(Some((speaker, status)));
+                }
+            }
+            // It has more messages than it reads, or reads none.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(deaf(socket)),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error).with_context(|| socket.display().to_string()),
+        }
+        // It ended before it answered. Another one may have begun.
+        if Instant::now() >= end {
+            return Err(deaf(socket));
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
-    let sent = Speaker::connect(socket).and_then(|speaker| speaker.send(Message::Status).map(|()| speaker));
-    let answer = match sent {
-        Ok(speaker) => speaker.answer(PATIENCE),
-        // It has more messages than it reads.
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        // Who listened there has ended.
-        Err(_) => return Ok(None),
-    };
-    // It may have ended before it answered.
-    let is_gone = || Speaker::connect(socket).is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock);
-    if answer.is_none() && is_gone() {
-        return Ok(None);
-    }
-    let status = answer.and_then(|answer| Status::decode(&answer)).with_context(|| {
-        format!(
-            "a daemon listens at {}, and does not answer. `pgrep -f 'faultless warm start'` tells its number: \
-             `kill -CONT` has it go on if it was stopped, `kill` ends it",
-            socket.display()
-        )
-    })?;
-    Ok(Some(status))
+    Ok(None)
+}
+
+fn deaf(socket: &Path) -> anyhow::Error {
+    anyhow!(
+        "a daemon listens at {}, and does not answer. `pgrep -f 'faultless warm start'` tells its number: \
+         `kill -CONT` has it go on if it was stopped, `kill` ends it",
+        socket.display()
+    )
 }
 
 /// An error that is this command's answer.
@@ -263,6 +296,12 @@ pub fn for_program(how: Use) -> Option<PathBuf> {
     if how != Use::Start || need::why_not().is_some() {
         return None;
     }
+    if apart::takes_orphans() {
+        complain(
+            "no reserve: this process takes in those that lose their parent, so the daemon would be its child. Use `faultless warm start`",
+        );
+        return None;
+    }
     let started = place::prepare(&socket).and_then(|()| launch(&socket, daemon::total() as u64 / SHARE, HOUR));
     match started {
         Ok(_) => Some(socket),
@@ -283,7 +322,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Tells the daemon that this process, or the program that it starts, needs so much; whether there is one.
 fn tell(socket: &Path, bytes: u64) -> bool {
     // A daemon that has more messages than it reads is there, too.
-    let is_there = |error: std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    let is_there = |error: std::io::Error| error.kind() == ErrorKind::WouldBlock;
     let send = || Speaker::connect(socket)?.send(Message::Grow(bytes));
     place::is_own(socket) && send().map_or_else(is_there, |()| true)
 }

@@ -1,11 +1,12 @@
 //! System calls of the daemon and of those who talk to it.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,8 +69,20 @@ pub struct Packet {
     pub message: Option<Message>,
     /// `None`: the kernel did not say.
     pub sender: Option<Sender>,
-    /// Where an answer goes.
-    pub from: Address,
+    /// Where an answer goes: only the sender reads there.
+    pub answer: Option<Answer>,
+}
+
+/// One end of a pair of sockets, of which another process has the other end.
+pub struct Answer(OwnedFd);
+
+impl Answer {
+    /// Sends this, if that can be done without waiting.
+    pub fn send(&self, text: &[u8]) {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the text is readable.
+        unsafe { libc::send(self.0.as_raw_fd(), text.as_ptr().cast(), text.len(), flags) };
+    }
 }
 
 /// The daemon's socket.
@@ -108,18 +121,14 @@ impl Listener {
         // SAFETY: zero bytes are a value of each structure; the header names buffers that live until the call is over,
         // and control messages are read within the length that the kernel gave.
         unsafe {
-            let mut from = Address { name: zeroed(), length: 0 };
             let mut header: libc::msghdr = zeroed();
-            header.msg_name = (&raw mut from.name).cast();
-            header.msg_namelen = size_of::<libc::sockaddr_un>() as libc::socklen_t;
             header.msg_iov = &raw mut part;
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(&control);
             let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
             let n = checked(libc::recvmsg(self.0.as_raw_fd(), &mut header, flags) as i32).ok()?;
-            from.length = header.msg_namelen;
-            let mut sender = None;
+            let (mut sender, mut answer) = (None, None);
             let mut at = libc::CMSG_FIRSTHDR(&header);
             while !at.is_null() {
                 let data = libc::CMSG_DATA(at);
@@ -128,27 +137,20 @@ impl Listener {
                         let ucred: libc::ucred = data.cast::<libc::ucred>().read_unaligned();
                         sender = Some(Sender { pid: ucred.pid, user: ucred.uid });
                     }
-                    // Descriptors that were not asked for.
+                    // More than one were not asked for: the last one stays.
                     (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                         let all = ((*at).cmsg_len - (data as usize - at as usize)) / size_of::<RawFd>();
-                        (0..all).for_each(|i| _ = libc::close(data.cast::<RawFd>().add(i).read_unaligned()));
+                        for i in 0..all {
+                            answer = owned(data.cast::<RawFd>().add(i).read_unaligned()).ok().map(Answer);
+                        }
                     }
                     _ => {}
                 }
                 at = libc::CMSG_NXTHDR(&header, at);
             }
             let message = bytes.get(..n as usize).and_then(Message::decode);
-            Some(Packet { message, sender, from })
+            Some(Packet { message, sender, answer })
         }
-    }
-
-    /// Answers, if that can be done without waiting.
-    pub fn answer(&self, to: &Address, text: &[u8]) {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the text and the address are readable.
-        unsafe {
-            libc::sendto(self.0.as_raw_fd(), text.as_ptr().cast(), text.len(), flags, to.pointer(), to.length)
-        };
     }
 }
 
@@ -156,18 +158,12 @@ impl Listener {
 pub struct Speaker(OwnedFd);
 
 impl Speaker {
-    /// Error where no daemon listens at the path. Only what the daemon sends arrives.
+    /// Error where no daemon listens at the path.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let address = Address::of(path).ok_or(io::ErrorKind::InvalidInput)?;
         let socket = datagram()?;
-        // An address that the kernel chooses, for the answer.
-        let own = libc::AF_UNIX as libc::sa_family_t;
-        // SAFETY: both addresses are readable.
-        unsafe {
-            let length = size_of_val(&own) as libc::socklen_t;
-            checked(libc::bind(socket.as_raw_fd(), (&raw const own).cast(), length))?;
-            checked(libc::connect(socket.as_raw_fd(), address.pointer(), address.length))?;
-        }
+        // SAFETY: the address is readable.
+        checked(unsafe { libc::connect(socket.as_raw_fd(), address.pointer(), address.length) })?;
         Ok(Self(socket))
     }
 
@@ -180,16 +176,36 @@ impl Speaker {
         checked(sent as i32).map(|_| ())
     }
 
-    /// The answer, if it comes within this time.
-    pub fn answer(&self, patience: Duration) -> Option<Vec<u8>> {
-        let mut wait = [waiting(self.0.as_raw_fd(), libc::POLLIN)];
-        poll(&mut wait, Some(patience));
-        let mut bytes = vec![0; 8 << 10];
-        // SAFETY: the buffer is writable.
-        let n =
-            unsafe { libc::recv(self.0.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
-        bytes.truncate(usize::try_from(n).ok()?);
-        Some(bytes)
+    /// Sends a message, and returns the answer. It is empty if the daemon ended instead. `WouldBlock`: it did not come
+    /// in time.
+    pub fn ask(&self, message: Message, patience: Duration) -> io::Result<Vec<u8>> {
+        let (mut here, there) = UnixStream::pair()?;
+        self.hand(message, there.into())?;
+        here.set_read_timeout(Some(patience))?;
+        let mut answer = Vec::new();
+        here.read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// Sends a message with a descriptor, without waiting.
+    fn hand(&self, message: Message, file: OwnedFd) -> io::Result<()> {
+        let mut bytes = message.encode();
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: BYTES };
+        let mut control = [0u64; 4];
+        // SAFETY: zero bytes are a value of the header; it names buffers that live until the call is over, and the
+        // descriptor has room in the second one.
+        unsafe {
+            let mut header: libc::msghdr = zeroed();
+            (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+            let about = &mut *libc::CMSG_FIRSTHDR(&header);
+            (about.cmsg_level, about.cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+            about.cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+            libc::CMSG_DATA(about).cast::<RawFd>().write_unaligned(file.as_raw_fd());
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            checked(libc::sendmsg(self.0.as_raw_fd(), &header, flags) as i32).map(drop)
+        }
     }
 }
 
@@ -254,23 +270,10 @@ pub fn time_used() -> (Duration, Duration) {
     (time(usage.ru_utime), time(usage.ru_stime))
 }
 
-/// Leaves the session, so that no key of a terminal reaches this process. Between fork and exec.
-pub fn leave_session() -> io::Result<()> {
-    // SAFETY: no arguments.
-    checked(unsafe { libc::setsid() }).map(|_| ())
-}
-
 /// Waits until a process has ended; whether it has.
 pub fn has_ended(pid: i32, patience: Duration) -> bool {
     let Ok(process) = process(pid) else { return true };
     let mut wait = [waiting(process.as_raw_fd(), libc::POLLIN)];
     poll(&mut wait, Some(patience));
     wait[0].revents != 0
-}
-
-/// Starts `command` as a process that the terminal's keys do not reach.
-pub fn start_apart(command: &mut std::process::Command) -> io::Result<std::process::Child> {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: one system call, which is allowed after a fork.
-    unsafe { command.pre_exec(leave_session) }.spawn()
 }

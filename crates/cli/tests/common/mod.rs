@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 pub mod recording;
+pub mod warm;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
