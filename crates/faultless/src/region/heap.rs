@@ -2,7 +2,8 @@
 //!
 //! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them:
 //! windows end with it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A
-//! block that is dropped is unmapped, so its memory is gone, and the next block there is zero again.
+//! block that is dropped is unmapped, so its memory is gone. The next block there is zero again, and has no attribute
+//! that the program gave this one.
 //!
 //! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list
 //! of its own: the regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
@@ -163,7 +164,7 @@ impl Heap {
             match mapped {
                 Ok(()) => {
                     let block = Block { regions, region, offset, length };
-                    block.region.prefer_huge(block.head(), false);
+                    block.region.prefer_small(block.head());
                     return Ok(block);
                 }
                 Err(Error::TooManyAreas | Error::Closed) => {
@@ -277,9 +278,7 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // The next block may have another beginning.
-        self.region.prefer_huge(self.head(), true);
-        // A range that cannot be unmapped is not handed out again.
+        // What the program said of it to the kernel ends, too. A range that cannot be unmapped is not handed out again.
         if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
             self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));
         }
