@@ -49,6 +49,25 @@ const CHANGES: [Change; 8] = [
     ("guards", |at, bytes| madvise(at, bytes, GUARD_INSTALL)),
 ];
 
+/// Shared memory with bytes of its own, in the place of what is there.
+fn lay_over(at: *mut u8, bytes: usize) -> bool {
+    let (prot, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
+    // SAFETY: memory of the test's own.
+    unsafe {
+        let is_there = libc::mmap(at.cast(), bytes, prot, flags, -1, 0) == at.cast();
+        at.write_bytes(9, bytes);
+        is_there
+    }
+}
+
+/// What a program does with a block's addresses, and not with its memory.
+const TAKEN: [Change; 2] = [
+    ("laid over", lay_over),
+    // SAFETY: memory of the test's own.
+    ("unmapped", |at, bytes| unsafe { libc::munmap(at.cast(), bytes) == 0 }),
+];
+
 /// What the kernel says of the area of an address: its rights, how much of it is locked, its flags and policy.
 fn account(at: *const u8) -> Vec<String> {
     let at = at as usize;
@@ -115,7 +134,7 @@ fn the_next_block_has_none_of_the_last() {
                 }
                 Err(error) => panic!("{delivery:?}: {error}"),
             };
-            for (what, change) in CHANGES {
+            for (what, change) in CHANGES.into_iter().chain(TAKEN) {
                 let block = heap.allocate(BYTES).unwrap();
                 let at = block.as_ptr();
                 fill(at, 1);
@@ -149,13 +168,14 @@ fn what_is_mapped_again_is_as_the_region_was_built() {
     }
     limit();
     let builder = |delivery| Region::builder(BYTES).delivery(delivery);
-    let kinds: [(&str, Builder, u8); 8] = [
+    let kinds: [(&str, Builder, u8); 9] = [
         ("direct", builder(Delivery::Direct), 0),
         ("thread", builder(Delivery::Thread), 0),
         ("threads", builder(Delivery::Thread).handlers(2), 0),
         ("signal", builder(Delivery::Signal), 0),
         ("kernel", builder(Delivery::Kernel), 0),
         ("events", builder(Delivery::Thread).events(true), 0),
+        ("events and a backing", builder(Delivery::Thread).events(true).backing(Sevens), 7),
         ("a backing", builder(Delivery::Thread).backing(Sevens), 7),
         ("a store", builder(Delivery::Thread).swap(Swap::new(2 * BYTES)), 0),
     ];
@@ -190,10 +210,15 @@ fn what_is_mapped_again_is_as_the_region_was_built() {
     }
 }
 
-/// The kernel unmaps no part of what is sealed.
+/// Seals a page, so that the kernel unmaps none of what is around it; whether it can.
+fn seal(at: *mut u8) -> bool {
+    const SYS_MSEAL: i64 = 462;
+    // SAFETY: memory of the test's own.
+    unsafe { libc::syscall(SYS_MSEAL, at, PAGE, 0) == 0 }
+}
+
 #[test]
 fn what_cannot_be_mapped_afresh_is_as_before() {
-    const SYS_MSEAL: i64 = 462;
     limit();
     for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel] {
         let region = match Region::builder(BYTES).delivery(delivery).build() {
@@ -205,8 +230,7 @@ fn what_cannot_be_mapped_afresh_is_as_before() {
         };
         let at = region.as_ptr();
         fill(at, 3);
-        // SAFETY: memory of the test's own.
-        if unsafe { libc::syscall(SYS_MSEAL, at.wrapping_add(MIB), PAGE, 0) } != 0 {
+        if !seal(at.wrapping_add(MIB)) {
             return faultless_testkit::skip("no mseal");
         }
         assert_eq!(region.unmap(0..BYTES), Err(Error::Kernel(libc::EPERM)), "{delivery:?}");
@@ -214,5 +238,14 @@ fn what_cannot_be_mapped_afresh_is_as_before() {
         assert_eq!(region.present(), BYTES, "{delivery:?}");
         region.unmap(2 * MIB..BYTES).unwrap();
         assert_eq!(region.present(), 2 * MIB, "{delivery:?}");
+
+        let heap = Heap::new(move |builder| builder.delivery(delivery));
+        let block = heap.allocate(BYTES).unwrap();
+        let at = block.as_ptr();
+        fill(at, 3);
+        assert!(seal(at.wrapping_add(MIB)));
+        drop(block);
+        let next = heap.allocate(BYTES).unwrap();
+        assert!(next.as_ptr() != at && has(next.as_ptr(), 0), "{delivery:?}: {next:?}");
     }
 }

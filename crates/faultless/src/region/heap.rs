@@ -19,7 +19,7 @@ use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::process::limits;
 use crate::process::owner::{OfProcess, Owner};
-use crate::region::{Builder, Region, Snapshot};
+use crate::region::{Advice, Builder, Region, Snapshot};
 use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
@@ -278,9 +278,12 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // What the program said of it to the kernel ends, too. A range that cannot be unmapped is not handed out again.
-        if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
-            self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));
+        // What the program said of it to the kernel ends, too. A range that cannot be unmapped gives its memory back, and
+        // is not handed out again.
+        let pages = self.offset..self.offset + self.length.next_multiple_of(PAGE);
+        match self.region.unmap(pages.clone()) {
+            Ok(()) => self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT)),
+            Err(_) => _ = self.region.advise(pages, Advice::DontNeed),
         }
     }
 }
