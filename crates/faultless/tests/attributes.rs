@@ -249,3 +249,35 @@ fn what_cannot_be_mapped_afresh_is_as_before() {
         assert!(next.as_ptr() != at && has(next.as_ptr(), 0), "{delivery:?}: {next:?}");
     }
 }
+
+/// The kernel limits the areas of a process. It makes one of those that are alike.
+#[test]
+fn free_places_take_no_areas() {
+    limit();
+    for delivery in [Delivery::Direct, Delivery::Thread, Delivery::Signal, Delivery::Kernel] {
+        let heap = Heap::new(move |builder| builder.delivery(delivery));
+        let first = match heap.allocate(1) {
+            Ok(first) => first,
+            Err(error) => {
+                faultless_testkit::skip(format_args!("{delivery:?}: {error}"));
+                continue;
+            }
+        };
+        let start = first.as_ptr() as usize;
+        let areas = || {
+            let maps = fs::read_to_string("/proc/self/maps").unwrap();
+            let starts = maps.lines().filter_map(|line| usize::from_str_radix(line.split_once('-')?.0, 16).ok());
+            starts.filter(|at| (start..start + 41 * 2 * MIB).contains(at)).count()
+        };
+        let before = areas();
+        for round in 0..3 {
+            let blocks: Vec<_> = (0..40).map(|_| heap.allocate(MIB).unwrap()).collect();
+            // SAFETY: the block's own.
+            blocks.iter().for_each(|block| unsafe { block.as_ptr().write_volatile(1) });
+            let (even, odd): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
+            drop(even);
+            drop(odd);
+            assert!(areas() <= before + 1, "{delivery:?}, round {round}: {} areas, and {before} before", areas());
+        }
+    }
+}

@@ -278,12 +278,15 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // What the program said of it to the kernel ends, too. A range that cannot be unmapped gives its memory back, and
-        // is not handed out again.
-        let pages = self.offset..self.offset + self.length.next_multiple_of(PAGE);
-        match self.region.unmap(pages.clone()) {
-            Ok(()) => self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT)),
-            Err(_) => _ = self.region.advise(pages, Advice::DontNeed),
+        // Whole slots, as its head is one. What the program said of them to the kernel ends, too.
+        let bytes = self.length.next_multiple_of(SLOT);
+        match self.region.unmap(self.offset..self.offset + bytes) {
+            Ok(()) => self.regions.give(&self.region, self.offset, bytes),
+            // It gives its memory back, and is not handed out again.
+            Err(_) => {
+                let pages = self.offset..self.offset + self.length.next_multiple_of(PAGE);
+                let _ = self.region.advise(pages, Advice::DontNeed);
+            }
         }
     }
 }

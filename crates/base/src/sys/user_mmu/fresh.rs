@@ -46,6 +46,10 @@ impl<B: Backing + SwapStore> UserMmu<B> {
 
     /// As [`Mmu::renew`]. A mapping that the kernel refuses has changed nothing.
     pub(super) fn renew_pages(&self, span: Span) -> Result<(), Errno> {
+        if self.is_shut() {
+            // A part of it may be another's by now.
+            return Err(Errno::EIO);
+        }
         replace_by_reservation(span)?;
         let renewed = self.advise_anew(span).and_then(|()| self.register(span));
         if renewed.is_err() && self.is_kept_from_children {
