@@ -147,7 +147,8 @@ int faultless_region_check_thread(const faultless_region *region);
 
 /* Maps a part where nothing is mapped, for `rights`, bits of enum faultless_rights. Errors: _OUTSIDE, _MAPPED, _TOO_MANY_AREAS. */
 int faultless_map(const faultless_region *region, size_t offset, size_t length, int rights);
-/* Unmaps what is mapped in a part; its memory is gone, and an access is a SIGSEGV. Errors: _OUTSIDE. */
+/* Unmaps what is mapped in a part; its memory is gone, and an access is a SIGSEGV. What the program said of the part to the kernel (mlock,
+ * madvise, mbind) does not hold for what is mapped there next. Errors: _OUTSIDE. */
 int faultless_unmap(const faultless_region *region, size_t offset, size_t length);
 /* Changes what a part may be used for, all of which is mapped. Errors: _OUTSIDE, _NOT_MAPPED, _TOO_MANY_AREAS. */
 int faultless_protect(const faultless_region *region, size_t offset, size_t length, int rights);

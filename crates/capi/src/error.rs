@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use faultless::region::Error;
 
+use crate::call::Call;
+
 /// A null pointer, or a number that stands for nothing.
 pub const ARGUMENT: c_int = 17;
 const OTHER: c_int = 18;
@@ -179,6 +181,7 @@ fn place(error: c_int, errno: c_int) -> usize {
 /// What an error means, and what to do. The text stays for good.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
+    let _call = Call::begin();
     let (last, said) = LAST.get();
     let errno = if last == error { said } else { 0 };
     let place = &TEXTS[place(error, errno)];
@@ -200,6 +203,7 @@ pub extern "C" fn faultless_strerror(error: c_int) -> *const c_char {
 /// What the kernel said when the last call of this thread that failed did: an errno, or 0 if it was not the kernel.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_errno() -> c_int {
+    let _call = Call::begin();
     LAST.get().1
 }
 

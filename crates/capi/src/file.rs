@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 
 use faultless::file::{Advice, CacheGroup, Delivery, File, Mapping, MappingMut, Snapshot, sync_all};
 
+use crate::call::Call;
 use crate::error::{ARGUMENT, io_answer, io_number, mistake};
 use crate::{end, hand_out, make_of};
 
@@ -82,6 +83,7 @@ fn borrowed(fd: c_int) -> io::Result<ManuallyDrop<fs::File>> {
 /// `file` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_new(fd: c_int, small_pages: c_int, file: *mut *mut File) -> c_int {
+    let _call = Call::begin();
     if file.is_null() {
         return mistake(ARGUMENT);
     }
@@ -99,6 +101,7 @@ pub unsafe extern "C" fn faultless_file_new(fd: c_int, small_pages: c_int, file:
 /// Null, or a file that was made here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_free(file: *mut File) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(file) };
 }
@@ -126,6 +129,7 @@ pub unsafe extern "C" fn faultless_file_read(
     length: usize,
     done: *mut usize,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     let Some(file) = (unsafe { file.as_ref() }).filter(|_| !buffer.is_null() || length == 0) else {
         // SAFETY: by contract.
@@ -164,6 +168,7 @@ pub unsafe extern "C" fn faultless_file_write(
     length: usize,
     done: *mut usize,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe {
         let (Some(file), Some(bytes)) = (file.as_ref(), slice(bytes.cast(), length)) else {
@@ -184,6 +189,7 @@ pub unsafe extern "C" fn faultless_file_prefetch(
     count: usize,
     done: *mut usize,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe {
         let (Some(file), Some(parts)) = (file.as_ref(), slice(parts, count)) else { return nothing(done) };
@@ -201,6 +207,7 @@ macro_rules! calls {
         /// Null, or a file that was made here and not freed.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(file: *const File, $($arg: $type),*) -> c_int {
+            let _call = Call::begin();
             // SAFETY: by contract.
             let Some($file) = (unsafe { file.as_ref() }) else { return mistake(ARGUMENT) };
             io_answer($call)
@@ -235,6 +242,7 @@ pub unsafe extern "C" fn faultless_file_advise(
     length: u64,
     advice: c_int,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     match (unsafe { file.as_ref() }, file_advice(advice)) {
         (Some(file), Some(advice)) => io_answer(file.advise(range(offset, length), advice)),
@@ -253,6 +261,7 @@ pub unsafe extern "C" fn faultless_mapping_advise(
     length: usize,
     advice: c_int,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     match (unsafe { mapping.as_ref() }, file_advice(advice)) {
         (Some(mapped), Some(advice)) => io_answer(mapped.part().advise(crate::range(offset, length), advice)),
@@ -266,6 +275,7 @@ pub unsafe extern "C" fn faultless_mapping_advise(
 /// `group` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_cache_group_new(bytes: usize, group: *mut *mut CacheGroup) -> c_int {
+    let _call = Call::begin();
     if group.is_null() {
         return mistake(ARGUMENT);
     }
@@ -279,6 +289,7 @@ pub unsafe extern "C" fn faultless_cache_group_new(bytes: usize, group: *mut *mu
 /// Null, or a group that was made here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_cache_group_free(group: *mut CacheGroup) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(group) };
 }
@@ -294,6 +305,7 @@ pub unsafe extern "C" fn faultless_cache_group_file(
     small_pages: c_int,
     file: *mut *mut File,
 ) -> c_int {
+    let _call = Call::begin();
     let open = |group: &CacheGroup| {
         let made = borrowed(fd).and_then(|of| match small_pages {
             0 => group.file(&of),
@@ -319,6 +331,7 @@ values! {
 /// Null, or a file that was made here and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_drop(file: *const File, offset: u64, length: u64) -> usize {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { file.as_ref() }.map_or(0, |file| file.drop_range(range(offset, length)))
 }
@@ -335,6 +348,7 @@ pub unsafe extern "C" fn faultless_file_map(
     writable: c_int,
     mapping: *mut *mut Mapped,
 ) -> c_int {
+    let _call = Call::begin();
     let map = |file: &File| match writable {
         0 => file.map(offset, length).map(Mapped::Read).map_err(io_number),
         _ => file.map_mut(offset, length).map(Mapped::Write).map_err(io_number),
@@ -360,6 +374,7 @@ pub unsafe extern "C" fn faultless_file_map_lazy(
     access: c_int,
     mapping: *mut *mut Mapped,
 ) -> c_int {
+    let _call = Call::begin();
     let map = |file: &File| {
         let made = match access {
             READ => file.map_lazy(offset, length).map(Mapped::Read),
@@ -379,6 +394,7 @@ pub unsafe extern "C" fn faultless_file_map_lazy(
 /// Null, or a file that was made here and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_allow_snapshots(file: *const File) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     let Some(file) = (unsafe { file.as_ref() }) else { return mistake(ARGUMENT) };
     io_answer(file.allow_snapshots())
@@ -390,6 +406,7 @@ pub unsafe extern "C" fn faultless_file_allow_snapshots(file: *const File) -> c_
 /// `file` is null, or one that was made here and not freed; `snapshot` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_snapshot(file: *const File, snapshot: *mut *mut Snapshot) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { make_of(file, snapshot, |file| file.snapshot().map_err(io_number)) }
 }
@@ -403,6 +420,7 @@ pub unsafe extern "C" fn faultless_mapping_snapshot(
     mapping: *const Mapped,
     snapshot: *mut *mut Snapshot,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { make_of(mapping, snapshot, |mapping| mapping.part().snapshot().map_err(io_number)) }
 }
@@ -413,6 +431,7 @@ pub unsafe extern "C" fn faultless_mapping_snapshot(
 /// Null, or a file that was made here and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_file_deliver(file: *const File, delivery: c_int) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     let Some(file) = (unsafe { file.as_ref() }) else { return mistake(ARGUMENT) };
     // Numbers of `enum faultless_delivery`; a file knows no others.
@@ -446,6 +465,7 @@ values! {
 /// Null, or one that was made here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_mapping_free(mapping: *mut Mapped) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(mapping) };
 }
@@ -453,5 +473,6 @@ pub unsafe extern "C" fn faultless_mapping_free(mapping: *mut Mapped) {
 /// Writes back all files.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_files_sync() -> c_int {
+    let _call = Call::begin();
     io_answer(sync_all())
 }

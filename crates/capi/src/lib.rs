@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod values;
+mod call;
 mod error;
 mod file;
 mod options;
@@ -14,6 +15,7 @@ use std::ptr::null_mut;
 use faultless::Background;
 use faultless::region::{Advice, Delivery, Error, Region, Rights, set_as, set_speculative};
 
+use call::Call;
 use error::{ARGUMENT, answer, mistake, number};
 pub use error::{faultless_errno, faultless_strerror};
 pub use file::*;
@@ -100,6 +102,7 @@ pub unsafe extern "C" fn faultless_region_new(
     options: *const Options,
     region: *mut *mut Region,
 ) -> c_int {
+    let _call = Call::begin();
     if region.is_null() {
         return mistake(ARGUMENT);
     }
@@ -124,6 +127,7 @@ pub unsafe extern "C" fn faultless_region_new(
 /// Null, or a region that was made here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_region_free(region: *mut Region) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(region) };
 }
@@ -165,6 +169,7 @@ macro_rules! changes {
             length: usize,
             $($arg: $type),*
         ) -> c_int {
+            let _call = Call::begin();
             $($(let Some($arg) = $meaning($arg) else { return mistake(ARGUMENT) };)?)*
             let $range = range(offset, length);
             // SAFETY: by contract.
@@ -194,6 +199,7 @@ changes! {
 /// Null, or text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { text(name) }.and_then(Region::counted_as).unwrap_or(0)
 }
@@ -204,6 +210,7 @@ pub unsafe extern "C" fn faultless_counter(name: *const c_char) -> u64 {
 /// `region` is null, or one that was made here and not freed; `name` is null, or text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *const c_char) -> u64 {
+    let _call = Call::begin();
     // SAFETY: by contract.
     let (Some(region), Some(name)) = (unsafe { (region.as_ref(), text(name)) }) else { return 0 };
     region.own_count_as(name).unwrap_or(0)
@@ -215,6 +222,7 @@ pub unsafe extern "C" fn faultless_region_counter(region: *const Region, name: *
 /// Null, or text that ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     if unsafe { text(name) }.is_some_and(|name| set_as(name, value)) { 0 } else { mistake(ARGUMENT) }
 }
@@ -225,6 +233,7 @@ pub unsafe extern "C" fn faultless_set(name: *const c_char, value: u64) -> c_int
 /// `background` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_reserve(bytes: usize, background: *mut *mut Background) -> c_int {
+    let _call = Call::begin();
     if background.is_null() {
         return mistake(ARGUMENT);
     }
@@ -243,6 +252,7 @@ pub unsafe extern "C" fn faultless_populate_in_background(
     length: usize,
     background: *mut *mut Background,
 ) -> c_int {
+    let _call = Call::begin();
     if background.is_null() {
         return mistake(ARGUMENT);
     }
@@ -273,6 +283,7 @@ values! {
 /// Null, or what was given here and not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_background_cancel(background: *const Background) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     if let Some(background) = unsafe { background.as_ref() } {
         background.cancel();
@@ -285,6 +296,7 @@ pub unsafe extern "C" fn faultless_background_cancel(background: *const Backgrou
 /// Null, or what was given here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_background_free(background: *mut Background) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(background) };
 }
@@ -292,17 +304,20 @@ pub unsafe extern "C" fn faultless_background_free(background: *mut Background) 
 /// How many bytes are ready for regions to take.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_reserved() -> usize {
+    let _call = Call::begin();
     faultless::reserved()
 }
 
 /// Gives them back to the system; how many bytes that were.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_release_reserved() -> usize {
+    let _call = Call::begin();
     faultless::release_reserved()
 }
 
 /// Turns speculative faults on or off.
 #[unsafe(no_mangle)]
 pub extern "C" fn faultless_set_speculative(on: c_int) {
+    let _call = Call::begin();
     set_speculative(on != 0);
 }

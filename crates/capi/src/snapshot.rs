@@ -7,6 +7,7 @@ use std::path::Path;
 use faultless::Background;
 use faultless::region::{Region, Save, Snapshot};
 
+use crate::call::Call;
 use crate::error::{ARGUMENT, answer, mistake, number};
 use crate::{end, make_of, range};
 
@@ -21,6 +22,7 @@ pub unsafe extern "C" fn faultless_snapshot_take(
     length: usize,
     snapshot: *mut *mut Snapshot,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { make_of(region, snapshot, |region| region.snapshot_of(range(offset, length)).map_err(number)) }
 }
@@ -44,6 +46,7 @@ pub unsafe extern "C" fn faultless_snapshot_read(
     buffer: *mut u8,
     length: usize,
 ) -> c_int {
+    let _call = Call::begin();
     // SAFETY: by contract.
     let Some(snapshot) = (unsafe { snapshot.as_ref() }) else { return mistake(ARGUMENT) };
     if buffer.is_null() || length > isize::MAX as usize {
@@ -65,6 +68,7 @@ pub unsafe extern "C" fn faultless_snapshot_save(
     rate: u64,
     background: *mut *mut Background,
 ) -> c_int {
+    let _call = Call::begin();
     let save = |snapshot: &Snapshot| {
         if path.is_null() {
             return Err(mistake(ARGUMENT));
@@ -84,6 +88,7 @@ pub unsafe extern "C" fn faultless_snapshot_save(
 /// Null, or what was given here, not freed, and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn faultless_snapshot_free(snapshot: *mut Snapshot) {
+    let _call = Call::begin();
     // SAFETY: by contract.
     unsafe { end(snapshot) };
 }

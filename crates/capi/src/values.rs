@@ -9,6 +9,7 @@ macro_rules! values {
         /// Null, or what was made here and not freed.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(of: *const $of) -> $type {
+            let _call = Call::begin();
             let value: fn(&$of) -> $type = $f;
             // SAFETY: by contract.
             unsafe { of.as_ref() }.map_or_else(|| $null, value)

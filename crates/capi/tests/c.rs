@@ -38,6 +38,12 @@ fn large_thread_local_variables_leave_room_for_handlers() {
     run(&mut Command::new(&program));
 }
 
+#[test]
+fn a_thread_that_is_cancelled_leaves_nothing_locked() {
+    let Some((program, dir)) = compiled("tests/cancel.c") else { return };
+    run(Command::new(&program).arg(dir.path().join("state")));
+}
+
 /// Threads of the library go on after a `dlclose`.
 #[test]
 fn the_library_is_loaded_and_closed_by_its_name() {

@@ -175,8 +175,8 @@ fn a_part_that_moves_leaves_its_neighbours_what_they_were() {
     ];
     for (advice, flag) in ADVICE {
         let check = |region: Region, fresh: u8| {
-            assert_eq!(madvise(&region, 0, 8 * MIB, advice), None);
             region.unmap(4 * MIB..6 * MIB).unwrap();
+            assert_eq!(madvise(&region, 0, 8 * MIB, advice), None);
             region.remap(0..PAGE, 5 * MIB).unwrap();
             region.map(4 * MIB..5 * MIB, Rights::Write).unwrap();
             region.map(5 * MIB + PAGE..6 * MIB, Rights::Write).unwrap();

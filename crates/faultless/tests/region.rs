@@ -321,6 +321,12 @@ fn choices_without_bounds_are_met() {
     let small = Region::builder(5000).build().unwrap();
     assert_eq!(small.populate(0..2 * PAGE), Ok(()));
     assert_eq!(small.populate(2 * PAGE..3 * PAGE), Err(Error::Outside));
+    // What would move there could not be moved back.
+    small.unmap(PAGE..2 * PAGE).unwrap();
+    for to in [2 * PAGE, MIB, 2 * MIB - PAGE, 2 * MIB, usize::MAX - PAGE + 1] {
+        assert_eq!(small.remap(0..PAGE, to), Err(Error::Outside), "{to:#x}");
+    }
+    assert_eq!(small.remap(0..PAGE, PAGE), Ok(()));
     let reservation = faultless::reserve(usize::MAX).unwrap();
     reservation.cancel();
     assert!(reservation.bytes() > usize::MAX / 2);

@@ -10,6 +10,7 @@ use super::{
     stack, thread, unwritten, warm,
 };
 use super::{home, nodes};
+use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
 use crate::zero::driver::Poll;
 use crate::zero::{self, Engine};
@@ -68,16 +69,24 @@ pub(super) fn mprotect(span: Span, prot: i32) -> bool {
 
 /// Puts a fresh mapping with these rights at a span; `place` says whether it may replace another one.
 pub(super) fn map_at(span: Span, prot: i32, place: i32) -> bool {
+    try_map_at(span, prot, place) == Ok(span.start)
+}
+
+fn try_map_at(span: Span, prot: i32, place: i32) -> Result<usize, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
     let args = [span.start, span.bytes(), prot as usize, flags as usize, usize::MAX, 0];
     // SAFETY: replaces the engine's own spans, or (NOREPLACE) nothing at all.
-    let answer = unsafe { syscall(libc::SYS_mmap, args) };
-    answer == Ok(span.start)
+    unsafe { syscall(libc::SYS_mmap, args) }
 }
 
 /// The same without rights: a reservation.
 pub(super) fn reserve_at(span: Span, place: i32) -> bool {
     map_at(span, libc::PROT_NONE, place)
+}
+
+/// Puts one in the place of whatever is mapped in a span of the engine's own.
+pub(super) fn replace_by_reservation(span: Span) -> Result<(), Errno> {
+    try_map_at(span, libc::PROT_NONE, libc::MAP_FIXED).map(drop)
 }
 
 /// Bytes at `addr`; by a system call, which fails where an access would fault.

@@ -101,6 +101,13 @@ pub trait Mmu: Aside {
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.
     fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno>;
+    /// Makes a span as it is in a new region: its pages are missing, it has no rights and no attribute that the program
+    /// gave it, and its faults are delivered.
+    fn renew(&self, span: Span) -> Result<(), Errno> {
+        self.protect(span, Rights::None)?;
+        self.discard(span)?;
+        self.take_from_kernel(span)
+    }
     /// Drops the pages of a span: they are missing again.
     fn discard(&self, span: Span) -> Result<(), Errno>;
     /// Moves the pages of a span without rights to another such span, where pages are missing.

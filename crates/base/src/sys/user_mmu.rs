@@ -1,5 +1,6 @@
 //! The memory management unit of a region in this process: userfaultfd and ordinary system calls.
 
+mod fresh;
 mod gone;
 mod relocate;
 mod swap;
@@ -13,7 +14,7 @@ use super::looks::copy_by_kernel;
 use super::lost::Lost;
 use super::mmu::{Mmu, Rights, Source};
 use super::raw::{self, syscall};
-use super::uffd::{REGISTER_MISSING, REGISTER_WP, Stopped, Uffd, Wake};
+use super::uffd::{REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, frames, moves, pagemap, policy, tables};
 use crate::sync::Lock;
 use crate::{Errno, PAGE, SLOT, Span};
@@ -57,6 +58,8 @@ pub struct UserMmu<B: Backing + SwapStore> {
     looks_are_safe: bool,
     /// Whether forked children are without it.
     is_kept_from_children: bool,
+    /// The advice that it has unless something else is said of a part.
+    huge: Huge,
     /// 2 MiB that read as zero and take no memory: what [`Source::Zeroes`] is copied from. Behind them is a page that
     /// cannot be read.
     zeroes: usize,
@@ -91,6 +94,7 @@ impl<B: Backing + SwapStore> UserMmu<B> {
             stripe,
             looks_are_safe: false,
             is_kept_from_children: false,
+            huge: Huge::Refused,
             zeroes: 0,
             lost: None,
             gone: gone::Gone::default(),
@@ -103,7 +107,7 @@ impl<B: Backing + SwapStore> UserMmu<B> {
         mmu.zeroes = zeroes::map().ok_or(Errno::ENOMEM)?;
         if mmu.uffds().next().is_some() {
             // A huge page would be made for each fault, before it is delivered.
-            Linux.huge(span, Huge::Refused);
+            Linux.huge(span, mmu.huge);
             tables::probe();
             policy::probe();
         }
@@ -114,15 +118,6 @@ impl<B: Backing + SwapStore> UserMmu<B> {
     /// Has faults delivered from now on, and messages sent. Their reader is there already: threads wait for it.
     pub fn deliver(&self) -> Result<(), Errno> {
         self.register(self.span)
-    }
-
-    fn register(&self, span: Span) -> Result<(), Errno> {
-        let writes = if self.watches_writes.load(Ordering::Acquire) { REGISTER_WP } else { 0 };
-        for (uffd, part) in self.parts(span) {
-            // SAFETY: a part of the reservation.
-            unsafe { uffd.register(part, REGISTER_MISSING | writes) }?;
-        }
-        Ok(())
     }
 
     /// The addresses.
@@ -159,12 +154,6 @@ impl<B: Backing + SwapStore> UserMmu<B> {
     /// Its backing.
     pub fn backing(&self) -> &B {
         &self.backing
-    }
-
-    /// Leaves the reservation out of forked children: no thread would fill their missing pages from the backing.
-    pub fn keep_from_children(&mut self) -> Result<(), Errno> {
-        self.is_kept_from_children = true;
-        relocate::keep_from_children(self.span)
     }
 
     /// What descriptor `i` serves.
@@ -385,6 +374,10 @@ impl<B: Backing + SwapStore> Mmu for UserMmu<B> {
             return Err(Errno::EIO);
         }
         Ok(())
+    }
+
+    fn renew(&self, span: Span) -> Result<(), Errno> {
+        self.renew_pages(span)
     }
 
     fn discard(&self, span: Span) -> Result<(), Errno> {

@@ -135,6 +135,7 @@ impl Running {
             if sys::has_ended(pid) {
                 evidence.last_look(pid);
             }
+            sys::reap_others(pid);
             while let Some(event) = sys::event(pid)? {
                 let (end, usage) = match event {
                     Event::Exited(status, usage) => (End::Status(status), usage),

@@ -215,9 +215,15 @@ impl Args {
             command.env(name, value);
         }
         // How many system call filters are in force here; 0 where the kernel does not tell.
-        command.env("FAULTLESS_FILTERS", status_number("Seccomp_filters").unwrap_or(0).to_string());
-        if let Some(socket) = &self.reserve {
-            command.env(warm::VARIABLE, socket);
+        let filters = status_number("Seccomp_filters").unwrap_or(0);
+        command.env("FAULTLESS_FILTERS", filters.to_string());
+        match &self.reserve {
+            Some(socket) => _ = command.env(warm::VARIABLE, socket),
+            // Who set it may have been without filters, which kill for a socket here.
+            None if filters > 0 && std::env::var_os(warm::VARIABLE).is_some() => {
+                _ = command.env(warm::VARIABLE, "")
+            }
+            None => {}
         }
         // Without a place of its own it counts where the command counts that this one was started by.
         if let Some(dir) = stats {

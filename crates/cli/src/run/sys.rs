@@ -311,6 +311,23 @@ pub fn has_ended(pid: i32) -> bool {
     }
 }
 
+/// Takes away children that have ended, but for `pid`: those that lost their parent, where this process takes them in (as
+/// process 1, or a subreaper from before its exec).
+pub fn reap_others(pid: i32) {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: zero bytes are a value of the structure, which is writable; the number is that of a child.
+    unsafe {
+        loop {
+            let mut info: libc::siginfo_t = zeroed();
+            let found = libc::waitid(libc::P_ALL, 0, &mut info, flags) == 0;
+            if !found || info.si_pid() == 0 || info.si_pid() == pid {
+                return;
+            }
+            libc::waitpid(info.si_pid(), null_mut(), libc::WNOHANG);
+        }
+    }
+}
+
 /// The next thing that happened to child `pid`, if there is one.
 pub fn event(pid: i32) -> io::Result<Option<Event>> {
     let flags = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;

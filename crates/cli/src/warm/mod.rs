@@ -124,6 +124,12 @@ pub fn main(command: &Command) -> ExitCode {
     })
 }
 
+const SMALL_GROUP: &str = "in a control group below 1 GiB, or one that cannot be read, no reserve is held";
+
+fn is_in_small_group() -> bool {
+    matches!(cgroup::limit(), Limit::Hidden | Limit::Bytes(..cgroup::SMALLEST))
+}
+
 fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
     let total = daemon::total() as u64;
     let size = start.size.unwrap_or(total / SHARE).max(SLOT as u64);
@@ -138,10 +144,7 @@ fn begin(socket: &Path, start: &Start) -> Result<ExitCode> {
         say(&format!("a reserve of {} is there already: process {}", self::size(status.size_bytes), status.pid))?;
         return Ok(ExitCode::SUCCESS);
     }
-    ensure!(
-        !matches!(cgroup::limit(), Limit::Hidden | Limit::Bytes(..cgroup::SMALLEST)),
-        "in a control group below 1 GiB, or one that cannot be read, no reserve is held"
-    );
+    ensure!(!is_in_small_group(), "{SMALL_GROUP}");
     if !start.force
         && let Some(why) = need::why_not()
     {
@@ -293,7 +296,15 @@ pub fn for_program(how: Use) -> Option<PathBuf> {
     if tell(&socket, FIRST) {
         return Some(socket);
     }
-    if how != Use::Start || need::why_not().is_some() {
+    if how != Use::Start {
+        return None;
+    }
+    // Before it is tried how much memory costs, for which there may be no room.
+    if is_in_small_group() {
+        complain(&format!("no reserve: {SMALL_GROUP}"));
+        return None;
+    }
+    if need::why_not().is_some() {
         return None;
     }
     if apart::takes_orphans() {

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use faultless_base::sync::Epoch;
-use faultless_base::sys::mmu::Mmu;
 use faultless_base::sys::uffd::Way;
 use faultless_base::sys::user_mmu::{Backing, STRIPES, UserMmu};
 use faultless_base::units::round_up;
@@ -313,7 +312,7 @@ impl Builder {
         }
         // The kernel brings a huge page for a fault, whatever a window is: so that must not be beyond it.
         let huge = self.huge && in_memory.is_none() && (delivery != Delivery::Kernel || orders.most >= SLOT_ORDER);
-        mmu.prefer_huge(span, huge);
+        mmu.prefer_huge_by_default(huge);
         let plan = Plan { areas: self.areas.max(3), orders };
         let handlers = Epoch::new(page::places()).ok_or(Error::NoAddressSpace)?;
         let counted = page::counted(span, delivery as u64);

@@ -2,7 +2,8 @@
 //!
 //! A heap has a list of regions, mostly one, of which nothing is mapped at first. A block is an area of one of them:
 //! windows end with it, and an area that is left to the kernel is one block. It begins at a multiple of 2 MiB. A
-//! block that is dropped is unmapped, so its memory is gone, and the next block there is zero again.
+//! block that is dropped is unmapped, so its memory is gone. The next block there is zero again, and has no attribute
+//! that the program gave this one.
 //!
 //! One lock protects the list and the free runs. No thread holds it across a system call. A forked child has a list
 //! of its own: the regions of its parent cannot be changed there, and a thread of the parent may have held the lock.
@@ -18,7 +19,7 @@ use crate::delivery::Delivery;
 use crate::error::Error;
 use crate::process::limits;
 use crate::process::owner::{OfProcess, Owner};
-use crate::region::{Builder, Region, Snapshot};
+use crate::region::{Advice, Builder, Region, Snapshot};
 use faultless_base::sys::mmu::Rights;
 
 /// Addresses of a region, unless one block needs more. They take no memory.
@@ -163,7 +164,7 @@ impl Heap {
             match mapped {
                 Ok(()) => {
                     let block = Block { regions, region, offset, length };
-                    block.region.prefer_huge(block.head(), false);
+                    block.region.prefer_small(block.head());
                     return Ok(block);
                 }
                 Err(Error::TooManyAreas | Error::Closed) => {
@@ -277,11 +278,15 @@ impl Drop for Block {
         if !self.regions.owner.is_here() {
             return;
         }
-        // The next block may have another beginning.
-        self.region.prefer_huge(self.head(), true);
-        // A range that cannot be unmapped is not handed out again.
-        if self.region.unmap(self.offset..self.offset + self.length.next_multiple_of(PAGE)).is_ok() {
-            self.regions.give(&self.region, self.offset, self.length.next_multiple_of(SLOT));
+        // Whole slots, as its head is one. What the program said of them to the kernel ends, too.
+        let bytes = self.length.next_multiple_of(SLOT);
+        match self.region.unmap(self.offset..self.offset + bytes) {
+            Ok(()) => self.regions.give(&self.region, self.offset, bytes),
+            // It gives its memory back, and is not handed out again.
+            Err(_) => {
+                let pages = self.offset..self.offset + self.length.next_multiple_of(PAGE);
+                let _ = self.region.advise(pages, Advice::DontNeed);
+            }
         }
     }
 }

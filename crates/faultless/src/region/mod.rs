@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use faultless_base::sys::mmu::Mmu;
 use faultless_base::{PAGE, SLOT, Span};
+use faultless_mm::region::Refused;
 use faultless_mm::region::area::Attributes;
 use faultless_page::knobs::{Knob, When};
 use faultless_page::stats::Counter;
@@ -206,19 +207,32 @@ impl Region {
         Ok(())
     }
 
-    /// Has the kernel make a part of small pages alone, or of huge ones too: where it serves the faults, and may make
+    /// Has the kernel make a part of small pages alone, until it is unmapped: where it serves the faults, and may make
     /// huge pages at all.
-    pub(crate) fn prefer_huge(&self, range: Range<usize>, huge: bool) {
+    pub(crate) fn prefer_small(&self, range: Range<usize>) {
         if self.delivery == Delivery::Kernel && self.attributes.huge {
             let start = self.shared.memory.span().start;
-            self.shared.memory.prefer_huge(Span { start: start + range.start, end: start + range.end }, huge);
+            self.shared.memory.prefer_huge(Span { start: start + range.start, end: start + range.end }, false);
         }
     }
 
-    /// Unmaps all mapped memory in a part; its content is gone.
+    /// Unmaps all mapped memory in a part; its content is gone. What the program said of it to the kernel (`mlock`,
+    /// `madvise`, `mbind` …) does not hold for what is mapped there next.
     pub fn unmap(&self, range: Range<usize>) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        self.shared.memory.unmap(span).map_err(|refused| self.shared.refused(refused))
+        self.change_place(span, span, || self.shared.memory.unmap(span))
+    }
+
+    /// Makes a change that takes memory away at `from`, and maps some at `to`: of which the kernel sends messages.
+    fn change_place(
+        &self,
+        from: Span,
+        to: Span,
+        change: impl FnOnce() -> Result<(), Refused>,
+    ) -> Result<(), Error> {
+        let changed =
+            if self.shared.has_events() { self.shared.behind.moving(from, to, change) } else { change() };
+        changed.map_err(|refused| self.shared.refused(refused))
     }
 
     /// Changes what a part may be used for.
@@ -231,13 +245,9 @@ impl Region {
     /// advice all over, and what of it was moved before came in one piece: otherwise [`Error::NotMapped`].
     pub fn remap(&self, range: Range<usize>, to: usize) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        let to = self.shared.memory.span().start.checked_add(to).ok_or(Error::Outside)?;
-        let target = Span::new(to, span.bytes());
-        self.shared.check_kept(target)?;
-        let remap = || self.shared.memory.remap(span, to);
-        let remapped =
-            if self.shared.has_events() { self.shared.behind.moving(span, target, remap) } else { remap() };
-        remapped.map_err(|refused| self.shared.refused(refused))
+        let end = to.checked_add(span.bytes()).ok_or(Error::Outside)?;
+        let (target, _masked) = self.enter(to..end)?;
+        self.change_place(span, target, || self.shared.memory.remap(span, target.start))
     }
 
     /// Takes advice about a part.
@@ -381,7 +391,11 @@ pub fn set(knob: Knob, value: u64) {
 /// The same for the knob of a name; whether there is one, and it can be changed while the program runs.
 pub fn set_as(name: &[u8], value: u64) -> bool {
     let is = |knob: &&Knob| knob.declared().name.as_bytes() == name && knob.declared().when == When::Live;
-    let found = Knob::ALL.iter().find(is);
+    let stands_for_something = |knob: &&Knob| {
+        let (least, most) = knob.declared().range();
+        (least..=most).contains(&value)
+    };
+    let found = Knob::ALL.iter().find(is).filter(stands_for_something);
     found.inspect(|knob| set(**knob, value)).is_some()
 }
 

@@ -64,7 +64,8 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Unmaps all areas in a part of the region. Its memory is gone, an access is an error.
+    /// Unmaps all areas in a part of the region. Its memory is gone, an access is an error, and what the program said of
+    /// it to the kernel does not hold for what is mapped there next.
     pub fn unmap(&self, span: Span) -> Result<(), Refused> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
@@ -72,15 +73,13 @@ impl<M: Mmu> Region<M> {
             self.preserve(span);
             // First, because pages without rights cannot be moved.
             let aside = self.set_aside(span);
-            let closed = self.mmu.protect(span, Rights::None);
-            if closed.is_err() {
+            let renewed = self.drop_by(span, || self.mmu.renew(span));
+            if renewed.is_err() {
                 // A part may be closed, and pages move only between places of equal rights.
                 self.restore_rights(span);
             }
-            self.settle(&aside, closed.is_ok());
-            closed?;
-            self.drop_pages(span)?;
-            self.take_from_kernel(span)
+            self.settle(&aside, renewed.is_ok());
+            renewed
         };
         self.change(span, kernel, |_| None)
     }

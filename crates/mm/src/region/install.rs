@@ -102,8 +102,18 @@ impl<M: Mmu> Region<M> {
     /// Drops all pages of a span where no thread installs anything. Where a whole huge page may be again, one may
     /// come.
     pub(crate) fn drop_pages(&self, span: Span) -> Result<(), Errno> {
-        let there = self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
-        self.mmu.discard(span)?;
+        self.drop_by(span, || self.mmu.discard(span))
+    }
+
+    /// The same by another call.
+    pub(crate) fn drop_by(&self, span: Span, call: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+        let present = || self.mmu.present(span).saturating_sub(self.left_to_kernel(span));
+        let there = present();
+        if let Err(error) = call() {
+            // A part may be dropped.
+            self.count_less(there.saturating_sub(present()));
+            return Err(error);
+        }
         self.count_less(there);
         self.forget_swapped(span, there);
         let empty = |slot| self.mmu.frees_tables() || self.entries.read(slot).kind() == Kind::Huge;

@@ -1,10 +1,8 @@
 //! Moving pages within a region by page tables, and back where that cannot be finished.
 
 use super::{Backing, SwapStore, UserMmu};
-use crate::sys::linux::{Linux, reserve_at};
+use crate::sys::linux::reserve_at;
 use crate::sys::migrate::{Stopped, move_all, move_by_way};
-use crate::sys::raw::syscall;
-use crate::sys::{Huge, Sys};
 use crate::{Errno, Span};
 
 impl<B: Backing + SwapStore> UserMmu<B> {
@@ -55,18 +53,8 @@ impl<B: Backing + SwapStore> UserMmu<B> {
             self.gone.add(hole);
             return false;
         }
-        if self.uffds().next().is_some() {
-            Linux.huge(hole, Huge::Refused);
-        }
-        !self.is_kept_from_children || keep_from_children(hole).is_ok()
+        self.advise_anew(hole).is_ok()
     }
-}
-
-/// Leaves a span out of forked children.
-pub(super) fn keep_from_children(span: Span) -> Result<(), Errno> {
-    let args = [span.start, span.bytes(), libc::MADV_DONTFORK as usize, 0, 0, 0];
-    // SAFETY: a part of the reservation.
-    unsafe { syscall(libc::SYS_madvise, args) }.map(drop)
 }
 
 #[cfg(test)]
