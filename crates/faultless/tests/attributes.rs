@@ -1,5 +1,5 @@
-//! Attributes that a program gives memory by calls of its own end with the memory: neither the next block at the same
-//! addresses has them, nor what is mapped there next.
+//! Attributes that a program gives memory by calls of its own end with the memory. The next block at the same addresses
+//! is without them, as is what is mapped there next.
 
 use std::fs;
 use std::ops::Range;

@@ -101,8 +101,8 @@ pub trait Mmu: Aside {
     fn wake(&self, span: Span);
     /// Changes what a span may be used for, or gives the error number.
     fn protect(&self, span: Span, rights: Rights) -> Result<(), Errno>;
-    /// Makes a span as it is in a new region: its pages are missing, it has no rights and no attribute that the program
-    /// gave it, and its faults are delivered.
+    /// Makes a span as it is in a new region: its pages are missing, it has no rights, and its faults are delivered. What
+    /// the program said of it to the kernel ends.
     fn renew(&self, span: Span) -> Result<(), Errno> {
         self.protect(span, Rights::None)?;
         self.discard(span)?;
