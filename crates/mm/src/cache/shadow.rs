@@ -59,17 +59,23 @@ impl Shadows {
 
     fn come(&self, slot: usize, part: Part, now: usize) -> Refaults {
         let mut back = Refaults::default();
-        for (word, mask) in Self::words(slot, part) {
-            // Most pages that come have never gone: their words stay as they are.
-            let came = self.pages[word].load(Relaxed) & mask;
-            if came != 0 {
-                self.pages[word].fetch_and(!came, Relaxed);
-                let pages = came.count_ones() as usize;
-                back.pages += pages;
-                back.distances += pages * now.wrapping_sub(self.times[word].load(Relaxed));
-            }
+        for (word, pages) in self.forget(slot, part) {
+            back.pages += pages;
+            back.distances += pages * now.saturating_sub(self.times[word].load(Relaxed));
         }
         back
+    }
+
+    /// The words of a part of which pages had gone, and how many: they are as if they had not.
+    fn forget(&self, slot: usize, part: Part) -> impl Iterator<Item = (usize, usize)> {
+        Self::words(slot, part).filter_map(|(word, mask)| {
+            // Most pages that come have never gone: their words stay as they are.
+            let gone = self.pages[word].load(Relaxed) & mask;
+            (gone != 0).then(|| {
+                self.pages[word].fetch_and(!gone, Relaxed);
+                (word, gone.count_ones() as usize)
+            })
+        })
     }
 }
 
@@ -106,7 +112,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Pages of a slot are not the file's any more: others may come in their place.
     pub(super) fn forget_gone(&self, slot: usize, part: Part) {
-        self.shadows.come(slot, part, 0);
+        self.shadows.forget(slot, part).for_each(drop);
     }
 
     /// Bytes of memory in which the file would find what is used of it: an estimate. That is what it has, and what had
