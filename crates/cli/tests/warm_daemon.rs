@@ -166,11 +166,11 @@ fn those_who_do_not_read_their_answers_disturb_nobody() {
     warm.start(&["--size", "4M"]);
     let words = "import socket, sys, time\nkept = []\n\
                  ask = b'fltwarm1' + (2).to_bytes(8, 'little') + bytes(8)\n\
-                 while len(kept) < 400:\n \
+                 while len(kept) < 200:\n \
                  s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n s.bind('')\n \
                  s.connect(sys.argv[1])\n pair = socket.socketpair()\n \
                  kept += [s, pair[0]]\n \
-                 for i in range(30): socket.send_fds(s, [ask], [pair[1].fileno()])\n\
+                 for i in range(10): socket.send_fds(s, [ask], [pair[1].fileno()])\n\
                  print(flush=True)\ninput()";
     let mut asks = Command::new("python3");
     asks.args(["-c", words]).arg(warm.socket());
