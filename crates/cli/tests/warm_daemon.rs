@@ -45,7 +45,7 @@ fn it_has_nothing_of_who_starts_it() {
     let words = format!(
         "os.dup2(os.open({file:?}, os.O_RDWR | os.O_CREAT, 0o600), 200)\n\
          os.set_inheritable(200, True)\n\
-         signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\n\
+         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n\
          for s in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD): signal.signal(s, signal.SIG_IGN)\n\
          os.chdir({:?})",
         warm.0.0
@@ -62,8 +62,8 @@ fn it_has_nothing_of_who_starts_it() {
         u64::from_str_radix(line.trim(), 16).unwrap()
     };
     assert_eq!(signals("SigBlk:"), 0);
-    // Rust's runtime ignores SIGPIPE.
-    assert_eq!(signals("SigIgn:"), 1 << 12);
+    // The runtime ignores SIGPIPE; signals 32 and 33 are the C library's own.
+    assert_eq!(signals("SigIgn:") & !(3 << 31), 1 << 12);
     assert!(Command::new("kill").arg(pid.to_string()).status().unwrap().success());
     wait_for_end(pid);
     assert_eq!(warm.status(), None);
@@ -79,7 +79,7 @@ fn a_program_that_starts_it_has_no_child_and_no_signal_of_it() {
                 print(signal.SIGCHLD in signal.sigpending())";
     let mut quiet = run(["--warm", "--quiet", "--", "python3", "-c", look]);
     quiet.env("FAULTLESS_WARM", warm.socket());
-    let block = "signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))";
+    let block = "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())";
     let out = after(block, &quiet).output().unwrap();
     assert_eq!(text(&out.stdout), "no child\nFalse\n", "{out:?}");
     if warm.status().is_none() {
@@ -166,12 +166,12 @@ fn those_who_do_not_read_their_answers_disturb_nobody() {
     warm.start(&["--size", "4M"]);
     let words = "import socket, sys, time\nkept = []\n\
                  ask = b'fltwarm1' + (2).to_bytes(8, 'little') + bytes(8)\n\
-                 while len(kept) < 400:\n \
+                 while len(kept) < 200:\n \
                  s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n s.bind('')\n \
                  s.connect(sys.argv[1])\n pair = socket.socketpair()\n \
                  kept += [s, pair[0]]\n \
-                 for i in range(30): socket.send_fds(s, [ask], [pair[1].fileno()])\n\
-                 print(flush=True)\ninput()";
+                 for i in range(10): socket.send_fds(s, [ask], [pair[1].fileno()])\n\
+                 print(flush=True)\nsys.stdin.read()";
     let mut asks = Command::new("python3");
     asks.args(["-c", words]).arg(warm.socket());
     asks.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
