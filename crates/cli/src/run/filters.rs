@@ -28,6 +28,8 @@ enum Who {
     Thread,
     /// One that brings files ahead of a program.
     Files,
+    /// One that hands on what it has of its process.
+    Handed,
     /// The library in the program.
     Library,
 }
@@ -115,6 +117,9 @@ const CALLS: &[Call] = calls! {
     Thread SYS_clone3 |at| [0, 0];
     Thread SYS_set_robust_list |at| [0, 0];
     Files SYS_fstatfs |at| [NONE, at];
+    Handed SYS_getitimer |at| [NONE, at];
+    Handed SYS_setitimer |at| [NONE, at, at];
+    Handed SYS_dup3 |at| [NONE, NONE, 0];
     Library SYS_userfaultfd |at| [libc::O_CLOEXEC | libc::O_NONBLOCK | 1];
     Library SYS_ioctl |at| [NONE, UFFDIO_API, at];
     Library SYS_process_vm_readv |at| [0, at, 1, at, 1];
@@ -382,7 +387,7 @@ pub fn ruled_out() -> Option<String> {
     let names: Vec<_> = found()
         .killing
         .iter()
-        .filter(|call| !matches!(call.who, Who::Thread | Who::Files))
+        .filter(|call| !matches!(call.who, Who::Thread | Who::Files | Who::Handed))
         .map(|call| call.name())
         .collect();
     match names.as_slice() {

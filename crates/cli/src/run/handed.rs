@@ -1,9 +1,13 @@
 //! What a program has of the process that it is started by, and would keep over an exec in that process's place: its
-//! timers, the signal of its parent's death, and its descriptors as the only ones.
+//! timers, the signal of its parent's death, that it takes in those that lose their parent, and its descriptors as the
+//! only ones. Behind a filter that kills for a call, nothing of it is handed on.
 
 use std::fs;
 use std::mem::zeroed;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::null_mut;
+
+use super::filters;
 
 const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
@@ -11,6 +15,7 @@ const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_
 pub struct Handed {
     timers: [libc::itimerval; 3],
     death: i32,
+    takes_orphans: bool,
 }
 
 fn is_set(timer: &libc::itimerval) -> bool {
@@ -27,14 +32,19 @@ impl Handed {
     pub fn read() -> Self {
         // SAFETY: queries; zero bytes are a value of the structures, which are writable.
         unsafe {
-            let timers = TIMERS.map(|which| {
-                let mut timer: libc::itimerval = zeroed();
-                libc::syscall(libc::SYS_getitimer, which, &raw mut timer);
-                timer
-            });
-            let mut death = 0;
-            libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut death);
-            Self { timers, death }
+            let mut handed = Self { timers: zeroed(), death: 0, takes_orphans: false };
+            if filters::may_kill() {
+                return handed;
+            }
+            for (which, timer) in TIMERS.iter().zip(&mut handed.timers) {
+                libc::syscall(libc::SYS_getitimer, *which, &raw mut *timer);
+            }
+            libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut handed.death);
+            let mut takes = 0;
+            libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut takes);
+            // Process 1 of a namespace takes them in, too.
+            handed.takes_orphans = takes != 0 || libc::getpid() == 1;
+            handed
         }
     }
 
@@ -46,6 +56,10 @@ impl Handed {
         if self.death != 0 {
             // SAFETY: no memory is involved.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, self.death) };
+        }
+        if self.takes_orphans {
+            // SAFETY: the same.
+            unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
         }
     }
 
@@ -62,20 +76,26 @@ impl Handed {
 }
 
 /// Closes the files that this process inherited, but for its standard error. So what the program closes is closed: a
-/// reader of its output sees the end. Those that are locked for this process stay, because closing one gives up its locks.
+/// reader of its output sees the end. Files that are locked for this process stay, because to close one gives up its locks.
 pub fn leave_files() {
-    let Ok(files) = fs::read_dir("/proc/self/fd") else { return };
-    let files: Vec<i32> = files.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
-    let is_locked = |fd| match fs::read_to_string(format!("/proc/self/fdinfo/{fd}")) {
-        Ok(about) => about.lines().any(|line| line.starts_with("lock:") && line.contains("POSIX")),
-        Err(_) => true,
+    let Ok(all) = fs::read_dir("/proc/self/fd") else { return };
+    if filters::may_kill() {
+        return;
+    }
+    let all: Vec<i32> = all.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
+    let file = |fd: i32| fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|about| (about.dev(), about.ino()));
+    // The kernel shows a lock at the descriptor by which it was taken, and gives it up with any other of the same file.
+    let has_lock = |fd: &i32| {
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
+        about.lines().any(|line| line.starts_with("lock:") && line.contains("POSIX"))
     };
+    let locked: Vec<_> = all.iter().copied().filter(has_lock).map(file).collect();
     // SAFETY: what came over an exec has no such flag, and all that this command opens has it. Nothing of this command
     // reads standard input, or writes to standard output, from now on.
     unsafe {
         let is_inherited = |fd: &i32| libc::fcntl(*fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0;
         let empty = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        for fd in files.into_iter().filter(is_inherited).filter(|fd| *fd != 2 && !is_locked(*fd)) {
+        for fd in all.into_iter().filter(is_inherited).filter(|fd| *fd != 2 && !locked.contains(&file(*fd))) {
             match fd {
                 // A file that is opened later must not become a standard one.
                 0 | 1 if empty >= 0 => _ = libc::dup3(empty, fd, libc::O_CLOEXEC),
@@ -87,4 +107,11 @@ pub fn leave_files() {
             libc::close(empty);
         }
     }
+}
+
+/// Whether children of this process are in another PID namespace than itself (`unshare --pid` without `--fork`): the
+/// first one would be its process 1, which signals do not end.
+pub fn is_between_namespaces() -> bool {
+    let name = |of| fs::read_link(format!("/proc/self/ns/{of}")).ok();
+    name("pid").is_some_and(|own| name("pid_for_children") != Some(own))
 }

@@ -117,7 +117,13 @@ fn run(mut args: Args) -> Result<End> {
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
     let files = Files::find(&args.files);
-    if quiet && args.json.is_none() && files.is_none() {
+    let is_between = handed::is_between_namespaces();
+    if is_between {
+        complain(
+            "the program would be process 1 of a PID namespace (unshare --pid without --fork): it takes this process, and nothing is said at its end",
+        );
+    }
+    if is_between || quiet && args.json.is_none() && files.is_none() {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }

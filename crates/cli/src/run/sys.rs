@@ -140,15 +140,17 @@ pub fn next_signal(within: Duration) -> Option<Received> {
 }
 
 /// Whether a signal was for this process alone, or may have been. The kernel sends those of a terminal's keys to the whole
-/// group; a hang-up to the leader of the session, with one that continues it; those of descriptors to who owns them; and
-/// those of limits to whom the limit is for.
+/// group; a hang-up to the leader of the session, with one that continues it; those of children and limits to whom they
+/// are for. All others are those of descriptors and timers that the program's process would have.
 pub fn is_for_one(received: &Received) -> bool {
+    use libc::{SIGCHLD, SIGINT, SIGPIPE, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGXCPU, SIGXFSZ};
     match received.signal {
         _ if received.sender.is_some() => true,
         // SAFETY: no arguments that are memory.
         libc::SIGHUP | libc::SIGCONT => unsafe { libc::getsid(0) == libc::getpid() },
-        libc::SIGIO | libc::SIGURG | libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF => true,
-        signal => signal >= libc::SIGRTMIN(),
+        SIGINT | SIGQUIT | SIGTSTP | SIGTTIN | SIGTTOU | SIGWINCH => false,
+        SIGCHLD | SIGPIPE | SIGXCPU | SIGXFSZ => false,
+        _ => true,
     }
 }
 

@@ -31,22 +31,40 @@ impl Pattern {
         fs::symlink_metadata(&self.0).is_ok()
     }
 
-    /// Whether a path leads elsewhere: `**` stands for no link to a directory, as in a shell.
-    fn is_led_away(&self, path: &Path) -> bool {
-        self.0.contains("**") && path.is_symlink() && path.is_dir()
-    }
-
     fn paths(&self) -> Vec<PathBuf> {
         match self.is_path() {
             true => vec![self.0.clone().into()],
+            false if self.0.contains("**") => self.walk(),
             // What is below a directory that may not be read does not exist for this user.
-            false => glob_with(&self.0, OPTIONS)
-                .into_iter()
-                .flatten()
-                .flatten()
-                .filter(|path| !self.is_led_away(path))
-                .collect(),
+            false => glob_with(&self.0, OPTIONS).into_iter().flatten().flatten().collect(),
         }
+    }
+
+    /// The paths that a pattern with `**` names. It stands for no link to a directory, as in a shell: links may form
+    /// circles, and the crate's own walk follows them.
+    fn walk(&self) -> Vec<PathBuf> {
+        let Ok(pattern) = glob::Pattern::new(&self.0) else { return Vec::new() };
+        let is_plain = |part: &std::path::Component<'_>| {
+            !part.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte))
+        };
+        let begin: PathBuf = Path::new(&self.0).components().take_while(is_plain).collect();
+        let mut left = vec![begin];
+        let mut found = Vec::new();
+        while let Some(path) = left.pop() {
+            if pattern.matches_path_with(&path, OPTIONS) {
+                found.push(path.clone());
+            }
+            let is_directory =
+                path.as_os_str().is_empty() || fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+            if is_directory {
+                let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+                let entries = fs::read_dir(here).into_iter().flatten().flatten();
+                left.extend(entries.map(|entry| path.join(entry.file_name())));
+            }
+        }
+        found.sort();
+        found.retain(|path| !(path.is_symlink() && path.is_dir()));
+        found
     }
 }
 
@@ -139,6 +157,7 @@ mod tests {
         symlink("gone", dir.join("dangling")).unwrap();
         // A circle.
         symlink("..", dir.join("sub/up")).unwrap();
+        symlink(".", dir.join("sub/here")).unwrap();
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(names(dir, &["b", "*"]), (owned(&["b", "a", "sub/c", "sub/deep/d", "x[1]"]), 0));
         assert_eq!(names(dir, &["link", "a", "[ab]"]), (owned(&["link", "b"]), 0));
