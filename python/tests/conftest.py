@@ -44,7 +44,12 @@ if os.geteuid() != 0:
     EXCEPTIONS += [(name, "`faultless doctor` says how to allow it") for name in SNAPSHOTS]
     # And regions with a store.
     store = "so a system call on a page in the store would fail"
-    EXCEPTIONS.append(("test_an_array_that_is_larger_than_its_memory", store))
+    WITH_STORE = [
+        "test_an_array_that_is_larger_than_its_memory",
+        "test_the_example_sorts_more_than_its_memory",
+        "test_the_page_of_regions_larger_than_memory",
+    ]
+    EXCEPTIONS += [(name, store) for name in WITH_STORE]
     # The page takes the best delivery that there is.
     EXCEPTIONS.append(("test_the_page_of_snapshots", "only it notices all writes, also those of system calls"))
 DELIVERIES = ["best", "kernel", "direct", "thread", "signal"]
