@@ -1,7 +1,8 @@
 //! Page faults that the kernel took for the processes that are watched.
 //!
 //! `/proc/PID/stat` has them while a process runs: those of one that has ended are as many as at the last look. The
-//! kernel's figure for a command and all that it waited for is exact, and comes at the end.
+//! kernel's figure for a command and all that it waited for is exact, and comes at the end. A process that runs since
+//! before the watch, and turns up later, counts from there: it had no counters before its first large request.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,19 @@ pub struct Faults {
     base: u64,
     /// As many as at the last report.
     reported: u64,
+    /// When the watch began, in ticks as processes begin.
+    begun: Option<u64>,
+}
+
+/// Ticks of the clock by which the kernel says when a process began.
+fn now() -> u64 {
+    // SAFETY: a structure that is writable, and a query.
+    let (time, ticks) = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_BOOTTIME, &mut time);
+        (time, libc::sysconf(libc::_SC_CLK_TCK).max(1) as u64)
+    };
+    time.tv_sec as u64 * ticks + time.tv_nsec as u64 * ticks / 1_000_000_000
 }
 
 impl Faults {
@@ -33,7 +47,11 @@ impl Faults {
     }
 
     fn see(&mut self, process: (u32, u64), faults: u64) {
-        self.seen.insert(process, faults);
+        let is_first = self.seen.insert(process, faults).is_none();
+        if is_first && self.begun.is_some_and(|begun| process.1 < begun) {
+            self.base += faults;
+            self.reported += faults;
+        }
     }
 
     fn all(&self) -> u64 {
@@ -42,7 +60,11 @@ impl Faults {
 
     /// Counts from now on.
     pub fn begin(&mut self) {
-        (self.base, self.reported) = (self.all(), self.all());
+        self.begin_at(now());
+    }
+
+    fn begin_at(&mut self, now: u64) {
+        (self.base, self.reported, self.begun) = (self.all(), self.all(), Some(now));
     }
 
     /// Since the beginning.
@@ -76,13 +98,18 @@ mod tests {
     fn faults_are_told_by_process_and_report() {
         let mut faults = Faults::default();
         faults.see((1, 10), 100);
-        faults.begin();
+        faults.begin_at(20);
         faults.see((1, 10), 130);
         // One that came up later counts from its start, also when it has the number of another one.
         faults.see((1, 20), 7);
         assert_eq!((faults.report(), faults.total()), (37, 37));
         faults.see((1, 20), 9);
         assert_eq!((faults.report(), faults.report(), faults.total()), (2, 0, 39));
+        // One that had begun before counts from where it came up.
+        faults.see((2, 19), 50_000);
+        assert_eq!((faults.has_more(), faults.report(), faults.total()), (false, 0, 39));
+        faults.see((2, 19), 50_004);
+        assert_eq!((faults.report(), faults.total()), (4, 43));
     }
 
     #[test]
