@@ -90,6 +90,18 @@ fn account(at: *const u8) -> Vec<String> {
     vec![rights, field("Locked:"), field("VmFlags:"), policy]
 }
 
+/// Fills the memory and changes what the kernel knows of a part; the account of its middle from before. `None`: it cannot
+/// be changed here.
+fn changed(at: *mut u8, what: &str, change: fn(*mut u8, usize) -> bool) -> Option<Vec<String>> {
+    fill(at, 1);
+    let plain = account(at.wrapping_add(2 * MIB));
+    if !change(at.wrapping_add(PART.start), PART.len()) {
+        faultless_testkit::skip(format_args!("{what}: {}", std::io::Error::last_os_error()));
+        return None;
+    }
+    Some(plain)
+}
+
 fn pages(at: *mut u8) -> impl Iterator<Item = *mut u8> {
     (0..BYTES).step_by(PAGE).map(move |page| at.wrapping_add(page))
 }
@@ -137,13 +149,8 @@ fn the_next_block_has_none_of_the_last() {
             for (what, change) in CHANGES.into_iter().chain(TAKEN) {
                 let block = heap.allocate(BYTES).unwrap();
                 let at = block.as_ptr();
-                fill(at, 1);
                 let middle = at.wrapping_add(2 * MIB);
-                let plain = account(middle);
-                if !change(at.wrapping_add(PART.start), PART.len()) {
-                    faultless_testkit::skip(format_args!("{what}: {}", std::io::Error::last_os_error()));
-                    continue;
-                }
+                let Some(plain) = changed(at, what, change) else { continue };
                 drop(block);
                 let next = heap.allocate(BYTES).unwrap();
                 assert_eq!(next.as_ptr(), at, "{delivery:?}, {what}: its place is lost");
@@ -190,13 +197,8 @@ fn what_is_mapped_again_is_as_the_region_was_built() {
         };
         for (what, change) in CHANGES {
             let at = region.as_ptr();
-            fill(at, 1);
             let middle = at.wrapping_add(2 * MIB);
-            let plain = account(middle);
-            if !change(at.wrapping_add(PART.start), PART.len()) {
-                faultless_testkit::skip(format_args!("{what}: {}", std::io::Error::last_os_error()));
-                continue;
-            }
+            let Some(plain) = changed(at, what, change) else { continue };
             region.unmap(0..BYTES).unwrap();
             let is_counted = what != "guards";
             assert!(region.present() == 0 || !is_counted, "{kind}, {what}");

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::ptr::null_mut;
 
 use super::filters;
+use crate::warm;
 
 const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
@@ -40,10 +41,7 @@ impl Handed {
                 libc::syscall(libc::SYS_getitimer, *which, &raw mut *timer);
             }
             libc::prctl(libc::PR_GET_PDEATHSIG, &raw mut handed.death);
-            let mut takes = 0;
-            libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut takes);
-            // Process 1 of a namespace takes them in, too.
-            handed.takes_orphans = takes != 0 || libc::getpid() == 1;
+            handed.takes_orphans = warm::takes_orphans();
             handed
         }
     }

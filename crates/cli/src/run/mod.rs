@@ -116,17 +116,17 @@ fn run(mut args: Args) -> Result<End> {
     let library = options::library()?;
     let inherited = Inherited::read();
     let quiet = args.is_on(Knob::Quiet);
-    let files = Files::find(&args.files);
     let is_between = handed::is_between_namespaces();
     if is_between {
         complain(
             "the program would be process 1 of a PID namespace (unshare --pid without --fork): it takes this process, and nothing is said at its end",
         );
     }
-    if is_between || quiet && args.json.is_none() && files.is_none() {
+    if is_between || quiet && args.json.is_none() && args.files.is_empty() {
         // Nothing to do at the end, so no process needs to wait for it.
         return Err(replace(&args, &library, inherited));
     }
+    let files = Files::find(&args.files);
     let json = args.json.as_deref().map(Replaced::open).transpose()?;
     let dir = Dir::create();
     let known = args.known();

@@ -23,6 +23,7 @@ use std::process::{Command as Process, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
+pub use apart::takes_orphans;
 use clap::Subcommand;
 use faultless_base::SLOT;
 use faultless_base::sys::cgroup::{self, Limit};
@@ -307,7 +308,7 @@ pub fn for_program(how: Use) -> Option<PathBuf> {
     if need::why_not().is_some() {
         return None;
     }
-    if apart::takes_orphans() {
+    if takes_orphans() {
         complain(
             "no reserve: this process takes in those that lose their parent, so the daemon would be its child. Use `faultless warm start`",
         );
