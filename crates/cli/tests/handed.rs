@@ -32,7 +32,7 @@ fn quietly(mut command: Command) -> Child {
     command.stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap()
 }
 
-/// The rest of what is written there; it ends where nobody can write there any more.
+/// The rest of what is written there, until all ends to write to are closed.
 fn rest(fd: OwnedFd) -> String {
     let mut text = String::new();
     std::fs::File::from(fd).read_to_string(&mut text).unwrap();
@@ -41,7 +41,7 @@ fn rest(fd: OwnedFd) -> String {
 
 #[test]
 fn what_the_program_closes_is_closed() {
-    // Its standard output: whoever reads that sees its end while the program goes on.
+    // Its standard output: the reader sees the end while the program goes on.
     let mut child = run(["--", "sh", "-c", "echo out; exec >&-; read line"]);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut text = String::new();
