@@ -21,6 +21,7 @@ use faultless_base::sys::pressure;
 
 use super::named::Named;
 use super::opened::{Brought, Next, Opened, why};
+use super::way::{Choice, Way};
 use super::{Report, Skipped};
 
 /// How many pieces are read at a time.
@@ -61,6 +62,7 @@ struct Queue {
     room: u64,
     /// Bytes that were asked for.
     asked: u64,
+    choice: Choice,
 }
 
 #[derive(Default)]
@@ -85,7 +87,13 @@ impl Bringing {
         let shared = Arc::new(Shared {
             start: Instant::now(),
             is_over: AtomicBool::new(false),
-            queue: Mutex::new(Queue { files: named.files.into(), open: None, room: 0, asked: 0 }),
+            queue: Mutex::new(Queue {
+                files: named.files.into(),
+                open: None,
+                room: 0,
+                asked: 0,
+                choice: Choice::default(),
+            }),
             counts: Mutex::new(Counts { report, ..Counts::default() }),
             done: Condvar::new(),
         });
@@ -164,9 +172,14 @@ impl Shared {
     }
 
     fn work(&self) {
-        while let Some((file, piece)) = self.next() {
-            match file.bring(&piece) {
-                Ok(brought) => lock(&self.counts).add(brought),
+        while let Some((file, piece, way)) = self.next() {
+            match file.bring(&piece, way) {
+                Ok(brought) => {
+                    if let Some(time) = brought.time {
+                        lock(&self.queue).choice.took(way, brought.bytes, time);
+                    }
+                    lock(&self.counts).add(brought);
+                }
                 Err(error) => self.leave(&file, &piece, &error),
             }
         }
@@ -190,7 +203,7 @@ impl Shared {
     }
 
     /// The next piece; `None`: there is none, or no more are to be brought.
-    fn next(&self) -> Option<(Arc<Opened>, Range<u64>)> {
+    fn next(&self) -> Option<(Arc<Opened>, Range<u64>, Way)> {
         let mut queue = lock(&self.queue);
         while queue.open.is_some() || !queue.files.is_empty() {
             if let Some(why) = self.against(&mut queue) {
@@ -214,7 +227,7 @@ impl Shared {
                     queue.room = queue.room.saturating_sub(bytes);
                     queue.asked += bytes;
                     queue.open = Some((file.clone(), piece.end));
-                    return Some((file, piece));
+                    return Some((file, piece, queue.choice.next()));
                 }
                 Next::End { hole } => lock(&self.counts).report.hole_bytes += hole,
                 Next::Removed => lock(&self.counts).skip(&file.path, "it was removed".into()),

@@ -6,10 +6,12 @@
 //! - `named.rs`: which files the patterns name.
 //! - `bring.rs`: in which order they come, and when that ends.
 //! - `opened.rs`: one file, and the calls of the kernel.
+//! - `way.rs`: in huge pages or in small ones.
 
 mod bring;
 mod named;
 mod opened;
+mod way;
 
 use faultless_measure::figures::{seconds, size};
 use serde::Serialize;

@@ -1,8 +1,10 @@
 //! One file that is brought, and the calls of the kernel that do it.
 //!
-//! A piece is mapped with advice for huge pages, and populated. The kernel then reads 2 MiB at a time, whatever the
-//! device's read-ahead is, and keeps them in a huge page. Nothing is copied. The mapping is gone before the next piece, so
-//! the kernel may drop the pages as any others.
+//! A piece is mapped and populated. Nothing is copied. The mapping is gone before the next piece, so the kernel may drop
+//! the pages as any others.
+//!
+//! - In huge pages, by advice for the mapping: the kernel reads 2 MiB at a time, whatever the device's read-ahead is.
+//! - In small pages, all of which are asked for beforehand, so that populating only waits.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -14,9 +16,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-/// How much is brought at a time. Pieces begin at multiples of it. With each the kernel begins to read the next one.
-pub const PIECE: u64 = 2 << 20;
+use super::way::Way;
+
+/// How much is brought at a time. Pieces begin at multiples of it.
+pub const PIECE: u64 = 4 << 20;
+/// What one call asks for ahead. The kernel brings no more of it than the device's read-ahead or its longest request,
+/// and both are rarely less.
+const ASKED: u64 = 128 << 10;
 const PAGE: u64 = 4096;
 
 /// File systems whose files are memory.
@@ -34,6 +42,8 @@ pub struct Brought {
     pub bytes: u64,
     /// Those that were there; `None`: the kernel does not say.
     pub cached: Option<u64>,
+    /// How long it took, if none of it was there.
+    pub time: Option<Duration>,
 }
 
 /// What comes next of a file.
@@ -141,15 +151,16 @@ impl Opened {
     }
 
     /// Brings a piece, and waits until it is there.
-    pub fn bring(&self, piece: &Range<u64>) -> io::Result<Brought> {
+    pub fn bring(&self, piece: &Range<u64>, way: Way) -> io::Result<Brought> {
         let bytes = piece.end - piece.start;
         let of_piece =
             |all: &Vec<u32>| all.get((piece.start / PIECE) as usize).map_or(0, |bytes| u64::from(*bytes));
         let cached = self.cached.as_ref().map(of_piece).map(|cached| cached.min(bytes));
+        let start = Instant::now();
         if cached != Some(bytes) {
-            self.populate(piece)?;
+            self.populate(piece, way)?;
         }
-        Ok(Brought { bytes, cached })
+        Ok(Brought { bytes, cached, time: (cached.unwrap_or(0) == 0).then(|| start.elapsed()) })
     }
 
     /// What the page cache has of each piece. To ask later would count what comes with the piece before.
@@ -172,8 +183,20 @@ impl Opened {
         (answer == 0).then(|| found[0] * PAGE)
     }
 
-    fn populate(&self, piece: &Range<u64>) -> io::Result<()> {
+    /// Has the kernel begin to read a piece.
+    fn ask(&self, piece: &Range<u64>) {
+        for at in piece.clone().step_by(ASKED as usize) {
+            let bytes = ASKED.min(piece.end - at) as usize;
+            // SAFETY: takes no memory. An error there is one of populating, too.
+            unsafe { libc::readahead(self.file.as_raw_fd(), at as libc::off64_t, bytes) };
+        }
+    }
+
+    fn populate(&self, piece: &Range<u64>, way: Way) -> io::Result<()> {
         let bytes = (piece.end - piece.start) as usize;
+        if way == Way::Small {
+            self.ask(piece);
+        }
         // SAFETY: a new mapping that nobody reads: the kernel brings its pages, and a file that becomes shorter is an error
         // of that call.
         unsafe {
@@ -183,7 +206,9 @@ impl Opened {
             if map == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            libc::madvise(map, bytes, libc::MADV_HUGEPAGE);
+            if way == Way::Huge {
+                libc::madvise(map, bytes, libc::MADV_HUGEPAGE);
+            }
             let answer = libc::madvise(map, bytes, libc::MADV_POPULATE_READ);
             let error = io::Error::last_os_error();
             libc::munmap(map, bytes);
@@ -236,9 +261,12 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         named.as_file().write_all_at(&[1; 100_000], 0).unwrap();
         let Ok(file) = Opened::open(named.path()) else { return faultless_testkit::skip("files are in memory") };
-        assert_eq!(file.bring(&(0..100_000)).map(|brought| brought.bytes).ok(), Some(100_000));
-        named.as_file().set_len(10).unwrap();
-        assert_eq!(file.populate(&(0..100_000)).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        for way in [Way::Huge, Way::Small] {
+            named.as_file().set_len(100_000).unwrap();
+            assert_eq!(file.bring(&(0..100_000), way).map(|brought| brought.bytes).ok(), Some(100_000));
+            named.as_file().set_len(10).unwrap();
+            assert_eq!(file.populate(&(0..100_000), way).unwrap_err().raw_os_error(), Some(libc::EFAULT));
+        }
         assert_eq!(file.next(0), Next::Piece(0..10));
         std::fs::remove_file(named.path()).unwrap();
         assert_eq!(file.next(0), Next::Removed);
