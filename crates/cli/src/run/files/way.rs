@@ -14,7 +14,7 @@ pub enum Way {
 
 /// Pieces of a try: two for each thread, since the first ones run beside pieces of the other way.
 const TRY: usize = 8;
-/// After so many pieces of the faster way the other one is tried again.
+/// Pieces of the faster way until the other one is tried again.
 const KEEP: usize = 96;
 
 /// Which way is next.
