@@ -59,8 +59,8 @@ fn next(mean: u32, ns: u64) -> u32 {
     mean - mean / SHARE + us / SHARE
 }
 
-/// Whether huge pages of this mean cost more than small ones of that, and more than warm ones ever do. Within a quarter
-/// they are better: the program runs faster on them.
+/// Whether huge pages cost more than small ones, by their means, and more than warm ones ever do. Within a quarter they
+/// are better: the program runs faster on them.
 fn is_dearer(huge_us: u32, small_us: u32) -> bool {
     huge_us > SMALL_US && huge_us * 4 > small_us * 5
 }
