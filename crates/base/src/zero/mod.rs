@@ -34,7 +34,7 @@ const MIDDLE: usize = 8 << 20;
 /// From this size on nothing of a span stays in the caches, whichever way it is zeroed. Alone both ways are equally
 /// fast then; beside another processor that writes to memory too, the string store gets half as far (measured: 22
 /// GB/s each of two against 43).
-const BEYOND_CACHES: usize = 32 << 20;
+const BEYOND_CACHES: usize = 64 << 20;
 
 /// Who chooses the engine for `bytes` bytes that are wanted at once; `None`: they are more than the caches hold, and
 /// the fastest of [`COLD`] is taken.

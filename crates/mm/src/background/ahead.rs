@@ -193,9 +193,8 @@ impl<S: Sys> Space<S> {
     fn charge_small(&self, shard: &Shard, i: Slot) -> bool {
         let granted = self.budget.charge_up_to(1);
         let is_charged = granted > 0 && shard.slots.charge(i, 0);
-        match is_charged {
-            true => self.budget.end_promise(Pages::of_slots(1)),
-            false => self.budget.discharge(granted),
+        if !is_charged {
+            self.budget.discharge(granted);
         }
         is_charged
     }
