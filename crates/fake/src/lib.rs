@@ -71,6 +71,8 @@ struct State {
     slots: BTreeMap<usize, Box<[Page; SLOT_PAGES]>>,
     next: usize,
     now_ns: u64,
+    /// What the first touch of a huge page takes.
+    huge_ns: u64,
     load: u64,
     failing: Vec<Failing>,
     /// Taken away from the program, and not dropped yet.

@@ -107,6 +107,11 @@ impl Fake {
         self.state.lock().unwrap().now_ns += ms * 1_000_000;
     }
 
+    /// The first touch of a huge page takes so long from now on, as where the host has to find the memory.
+    pub fn set_huge_ns(&self, ns: u64) {
+        self.state.lock().unwrap().huge_ns = ns;
+    }
+
     /// The machine has several nodes; said before there is an engine.
     pub fn set_nodes(&self, nodes: usize) {
         self.state.lock().unwrap().nodes = nodes;
@@ -142,7 +147,8 @@ impl Fake {
             all
         };
         let unit = if whole { slot } else { Span::new(addr & !(PAGE - 1), PAGE) };
-        let state = self.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        state.now_ns += if whole { state.huge_ns } else { 0 };
         let here = state.preferred.unwrap_or(state.here);
         drop(state);
         self.each(unit, |_, p| (p.present, p.node) = (true, here));

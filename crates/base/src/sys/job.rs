@@ -3,12 +3,10 @@
 use super::{Job, raw};
 use crate::units::{SLOT, Span};
 use crate::zero::driver::{Driver, Picked, Poll};
-use crate::zero::{COLD, Engine, HOT};
+use crate::zero::{COLD, Engine};
 
 /// The largest job.
 pub const BYTES: usize = 8 * SLOT;
-/// Bytes that the second-level cache of every processor of the last ten years holds.
-const INSIDE: usize = 128 << 10;
 /// How long a device is left alone between two looks: it zeroes a piece in a tenth of a millisecond.
 const DEVICE_LOOK_NS: u64 = 20_000;
 /// The longest such sleep where a processor is free: timers of threads like this one are 50 µs late.
@@ -64,28 +62,6 @@ pub fn poll(job: &mut Job) -> Poll {
 /// As [`super::Sys::scrub_end`].
 pub fn end(mut job: Job) {
     job.driver.cancel();
-    if job.done >= INSIDE && !HOT.is_settled() {
-        try_hot(Span::new(job.span.start, INSIDE));
-    }
-}
-
-/// Finds out which engine is best for memory that is wanted at once, on memory that is zero already.
-fn try_hot(span: Span) {
-    let zero = |engine: Engine| {
-        let start = raw::now_ns();
-        // SAFETY: part of a job's memory, which no other thread reaches.
-        let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
-        done.then(|| raw::now_ns() - start)
-    };
-    // Now it is in the cache.
-    zero(Engine::Memset);
-    while !HOT.is_settled() {
-        let engine = HOT.pick();
-        match zero(engine) {
-            Some(ns) => _ = HOT.took(engine, span.bytes(), ns),
-            None => _ = HOT.failed(engine),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -112,6 +88,5 @@ mod tests {
             let rest = Span { start: whole.start + done, end: whole.end };
             assert!(bytes(rest).iter().step_by(PAGE).all(|b| *b != 0));
         }
-        assert!(HOT.is_settled());
     }
 }

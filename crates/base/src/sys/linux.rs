@@ -13,7 +13,7 @@ use super::{home, nodes};
 use crate::Errno;
 use crate::units::{PAGE, SLOT, Span};
 use crate::zero::driver::Poll;
-use crate::zero::{self, Engine};
+use crate::zero::{self, Choice, Engine};
 
 /// Linux, as found. Its only state is where ranges are isolated (`isolate.rs`), and which engines zero best.
 pub struct Linux;
@@ -229,12 +229,16 @@ impl Sys for Linux {
     }
 
     fn zero_hot(&self, span: Span) {
-        let engine = zero::hot_engine(span.bytes());
+        let choice = zero::hot(span.bytes());
+        let engine = choice.map_or_else(|| zero::COLD.fastest(), Choice::pick);
+        let start = raw::now_ns();
         // SAFETY: an open span of the engine's own, of whole pages.
         let done = unsafe { engine.zero(span.start as *mut u8, span.bytes()) };
         if !done {
             // SAFETY: as above.
             unsafe { zero::string_store(span.start as *mut u8, span.bytes()) }
+        } else if let Some(choice) = choice {
+            choice.took(engine, span.bytes(), raw::now_ns() - start);
         }
     }
 

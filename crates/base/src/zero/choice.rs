@@ -1,19 +1,19 @@
 //! Chooses the engine that zeroes: the fastest one seen on this machine, among those that suit the use.
 //!
-//! Nothing is measured beforehand. The first extents that have to be zeroed anyway are zeroed by one candidate after
-//! the other; then the fastest is taken for all that follow. Its best time is its promise. An engine that fails, or
-//! that is seen to be slower than promised again and again, is dropped, and the next best takes its place.
+//! Nothing is measured beforehand. The candidates take turns with the first extents that have to be zeroed anyway. Then
+//! the one whose faster quarter is best is taken for all that follow. That is its promise. An engine that fails, or that
+//! is seen to be slower than promised again and again, is dropped, and the next best takes its place.
 //!
 //! A device beside the processor does not compete: where there is one, it is taken, because the processor is free
 //! meanwhile. It is dropped like the others.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use super::Engine;
 use super::driver::Cost;
 
 /// How often each candidate is tried before one is chosen.
-const TRIES: u32 = 4;
+const TRIES: usize = 9;
 /// An engine is slow when it takes this many times what it promised …
 const SLOW: u32 = 4;
 /// … for this many extents in a row. Two processors that write to memory at once get half each, and so may a virtual
@@ -21,7 +21,7 @@ const SLOW: u32 = 4;
 const SLOW_STREAK: u32 = 64;
 /// Smaller extents say little.
 pub const LEAST: usize = 64 << 10;
-/// The cost of an engine that was not tried.
+/// The cost of a try that was not made.
 const UNKNOWN: u32 = u32::MAX;
 
 const ENGINES: usize = Engine::ALL.len();
@@ -40,9 +40,9 @@ pub enum Dropped {
 #[derive(Debug)]
 pub struct Choice {
     candidates: &'static [Engine],
-    tries: [AtomicU32; ENGINES],
-    /// Picoseconds a byte at its best.
-    best: [AtomicU32; ENGINES],
+    tries: [AtomicUsize; ENGINES],
+    /// Picoseconds a byte of each try.
+    costs: [[AtomicU32; TRIES]; ENGINES],
     slow: [AtomicU32; ENGINES],
     /// Bits of [`Engine::ALL`].
     dropped: AtomicU32,
@@ -53,8 +53,8 @@ impl Choice {
     pub const fn new(candidates: &'static [Engine]) -> Self {
         Self {
             candidates,
-            tries: [const { AtomicU32::new(0) }; ENGINES],
-            best: [const { AtomicU32::new(UNKNOWN) }; ENGINES],
+            tries: [const { AtomicUsize::new(0) }; ENGINES],
+            costs: [const { [const { AtomicU32::new(UNKNOWN) }; TRIES] }; ENGINES],
             slow: [const { AtomicU32::new(0) }; ENGINES],
             dropped: AtomicU32::new(0),
         }
@@ -68,7 +68,9 @@ impl Choice {
     /// The engine for the next extent.
     pub fn pick(&self) -> Engine {
         let device = self.left().find(|e| e.is_device());
-        let untried = || self.processors().find(|e| self.tries[*e as usize].load(Relaxed) < TRIES);
+        let tries = |e: &Engine| self.tries[*e as usize].load(Relaxed);
+        // In turns: what slows the machine down for a moment slows down one try of each.
+        let untried = || self.processors().min_by_key(tries).filter(|e| tries(e) < TRIES);
         device.or_else(untried).unwrap_or_else(|| self.fastest())
     }
 
@@ -79,7 +81,17 @@ impl Choice {
 
     /// The fastest of the processor's as far as it is known: without trying any.
     pub fn fastest(&self) -> Engine {
-        self.processors().min_by_key(|e| self.best[*e as usize].load(Relaxed)).unwrap_or(Engine::StringStore)
+        self.processors().min_by_key(|e| self.quarter(*e)).unwrap_or(Engine::StringStore)
+    }
+
+    /// Picoseconds a byte: what a quarter of an engine's tries so far were faster than. A single try that was lucky does
+    /// not decide, and neither do several while another processor was writing to memory.
+    fn quarter(&self, engine: Engine) -> u32 {
+        let i = engine as usize;
+        let costs = self.costs[i].each_ref().map(|cost| cost.load(Relaxed));
+        let place = self.tries[i].load(Relaxed).min(TRIES) / 4;
+        let faster = |than: u32| costs.iter().filter(|cost| **cost < than).count();
+        costs.into_iter().filter(|cost| faster(*cost) <= place).max().unwrap_or(UNKNOWN)
     }
 
     /// Whether each candidate of the processor's was tried.
@@ -87,9 +99,9 @@ impl Choice {
         self.processors().all(|e| self.tries[e as usize].load(Relaxed) >= TRIES)
     }
 
-    /// The promise of an engine: its best time; none before it was tried.
+    /// The promise of an engine: the time of its faster quarter; none before it was tried.
     pub fn promised(&self, engine: Engine) -> Cost {
-        match self.best[engine as usize].load(Relaxed) {
+        match self.quarter(engine) {
             UNKNOWN => Cost::default(),
             byte_ps => Cost { setup_ns: 0, byte_ps },
         }
@@ -102,11 +114,11 @@ impl Choice {
         }
         let i = engine as usize;
         let ps = (ns.saturating_mul(1000) / bytes as u64).clamp(1, UNKNOWN as u64 - 1) as u32;
-        let best = self.best[i].fetch_min(ps, Relaxed).min(ps);
-        if self.tries[i].load(Relaxed) < TRIES {
+        if let Some(cost) = self.costs[i].get(self.tries[i].load(Relaxed)) {
+            cost.store(ps, Relaxed);
             self.tries[i].fetch_add(1, Relaxed);
         }
-        if ps / SLOW < best {
+        if ps / SLOW < self.quarter(engine) {
             self.slow[i].store(0, Relaxed);
             return None;
         }
@@ -151,6 +163,36 @@ mod tests {
         let choice = settled(10_000, 20_000);
         assert_eq!(choice.pick(), StringStore);
         assert_eq!(choice.promised(StringStore), Cost { setup_ns: 0, byte_ps: 9 });
+    }
+
+    #[test]
+    fn they_take_turns_and_neither_lucky_tries_nor_hitches_decide() {
+        let choice = Choice::new(&[StringStore, Memset]);
+        for turn in 0..TRIES {
+            assert_eq!(choice.pick(), StringStore);
+            choice.took(StringStore, MIB, if turn < TRIES / 4 { 1_000 } else { 20_000 });
+            assert_eq!(choice.pick(), Memset);
+            choice.took(Memset, MIB, if turn < TRIES / 2 { 900_000 } else { 10_000 });
+        }
+        assert!(choice.is_settled());
+        assert_eq!(choice.pick(), Memset);
+        assert_eq!(choice.promised(StringStore), Cost { setup_ns: 0, byte_ps: 19 });
+    }
+
+    #[test]
+    fn the_promise_is_a_quarter_into_the_sorted_tries() {
+        let mut next = 1u64;
+        let mut random = || {
+            next = next.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (next >> 33) % 50 + 1
+        };
+        for tries in (1..=TRIES).cycle().take(500) {
+            let choice = Choice::new(&[Memset]);
+            let mut costs: std::vec::Vec<u64> = (0..tries).map(|_| random()).collect();
+            costs.iter().for_each(|ps| _ = choice.took(Memset, 1000 * LEAST, ps * LEAST as u64));
+            costs.sort_unstable();
+            assert_eq!(choice.promised(Memset).byte_ps as u64, costs[tries / 4], "{costs:?}");
+        }
     }
 
     #[test]

@@ -22,24 +22,25 @@ pub use choice::{Choice, Dropped};
 pub use cpu::Features;
 pub use engine::Engine;
 
-/// For memory that is wanted at once: through the caches.
-pub static HOT: Choice = Choice::new(&[Engine::StringStore, Engine::Memset]);
 /// For memory that is wanted later, and for more than the caches hold: past them.
 pub static COLD: Choice =
     Choice::new(&[Engine::Dsa, Engine::Stream64, Engine::Stream32, Engine::Stream16, Engine::LineZero]);
+/// For memory that is wanted at once: through the caches. Each is for sizes below the one beside it.
+static HOT: [(usize, Choice); 2] = [(MIDDLE, Choice::new(THROUGH)), (BEYOND_CACHES, Choice::new(THROUGH))];
+const THROUGH: &[Engine] = &[Engine::StringStore, Engine::Memset];
 
-/// The engine for a span of `bytes` bytes that is wanted at once.
-pub fn hot_engine(bytes: usize) -> Engine {
-    match bytes {
-        ..BEYOND_CACHES => HOT.fastest(),
-        _ => COLD.fastest(),
-    }
-}
-
+/// From this size on the engines do not rank as on a few slots: a core's own caches hold little of it.
+const MIDDLE: usize = 8 << 20;
 /// From this size on nothing of a span stays in the caches, whichever way it is zeroed. Alone both ways are equally
 /// fast then; beside another processor that writes to memory too, the string store gets half as far (measured: 22
 /// GB/s each of two against 43).
-pub const BEYOND_CACHES: usize = 64 << 20;
+const BEYOND_CACHES: usize = 64 << 20;
+
+/// Who chooses the engine for `bytes` bytes that are wanted at once; `None`: they are more than the caches hold, and
+/// the fastest of [`COLD`] is taken.
+pub fn hot(bytes: usize) -> Option<&'static Choice> {
+    HOT.iter().find(|(below, _)| bytes < *below).map(|(_, choice)| choice)
+}
 
 /// Zeroes `bytes` at `at` with the processor's string store (`rep stosb`; `memset` elsewhere).
 ///

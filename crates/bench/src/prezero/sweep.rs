@@ -9,7 +9,7 @@ use faultless_base::sys::linux::Linux;
 use faultless_base::sys::{Huge, Sys, raw};
 use faultless_base::zero::driver::{Cost, Driver, Poll};
 use faultless_base::zero::simulated::Simulated;
-use faultless_base::zero::{self, Engine, dsa};
+use faultless_base::zero::{self, Choice, Engine, dsa};
 
 use crate::aims::Aims;
 use crate::rule::Verdict;
@@ -45,9 +45,9 @@ pub fn table(quick: bool, memory: u64, aims: &mut Aims) -> Vec<Figure> {
         let measuring = scope.spawn(|| {
             pin();
             dsa::open();
-            settle();
             let area = Area::new(most.next_multiple_of(SLOT), Huge::Advised)?;
             area.touch(area.span());
+            settle(&area, most);
             Ok([Use::Hot, Use::Background].map(|use_| (use_, measure(&area, most, use_))))
         });
         measuring.join().unwrap_or_else(|_| Err(String::from("the measurement failed")))
@@ -77,23 +77,25 @@ pub struct Figure {
     chosen: bool,
 }
 
-/// Has the engines tried as the library does, on jobs of the scrubber's.
-fn settle() {
-    let bytes = Linux.scrub_largest();
-    let Some(span) = Linux.reserve(bytes, SLOT).filter(|span| Linux.open_first(*span)) else { return };
-    Linux.huge(span, Huge::Advised);
-    while !(zero::COLD.is_settled() && zero::HOT.is_settled()) {
-        let Some(mut job) = Linux.scrub_start(span) else { break };
+/// Has the engines tried as the library does: on jobs of the scrubber's, and on memory that is wanted at once.
+fn settle(area: &Area, most: usize) {
+    let largest = area.piece(0, Linux.scrub_largest().min(most));
+    while !zero::COLD.is_settled() {
+        let Some(mut job) = Linux.scrub_start(largest) else { break };
         while Linux.scrub_poll(&mut job) == Poll::Working {}
         Linux.scrub_end(job);
     }
-    Linux.release(span);
+    for bytes in SIZES.into_iter().filter(|bytes| (SLOT..=most).contains(bytes)) {
+        while zero::hot(bytes).is_some_and(|choice| !choice.is_settled()) {
+            Linux.zero_hot(area.piece(0, bytes));
+        }
+    }
 }
 
 /// The engine that is used for a size.
 fn chosen(use_: Use, bytes: usize) -> Engine {
     match use_ {
-        Use::Hot => zero::hot_engine(bytes),
+        Use::Hot => zero::hot(bytes).map_or_else(|| zero::COLD.fastest(), Choice::pick),
         Use::Background => zero::COLD.pick(),
     }
 }

@@ -112,6 +112,10 @@ impl<S: Sys> Space<S> {
 
     fn follow(&self, g: &mut Growth, effort: Effort) -> Progress {
         let shard = self.shard_of(g);
+        let huge = match self.huge_cost.is_too_cold(|| self.now_ms()) {
+            true => Huge::Refused,
+            false => Huge::Advised,
+        };
         let old = g.reached;
         g.reached = self.reached(shard, g);
         if g.reached > old {
@@ -122,18 +126,18 @@ impl<S: Sys> Space<S> {
                 g.window = (g.window * 2).min(WINDOW_MAX);
             }
             self.confirm(shard, g);
-            self.advise_more(shard, g);
+            if huge == Huge::Advised {
+                self.advise_more(shard, g);
+            }
         } else {
             g.quiet += 1;
         }
         if g.reached >= g.n || g.quiet > PATIENCE {
             return Progress::Idle;
         }
-        if self.huge_cost.is_too_cold(|| self.now_ms()) {
+        if huge == Huge::Refused {
             self.refuse_rest(shard, g);
-            return Progress::Idle;
-        }
-        if self.moves() && (g.reached > g.begin || self.is_trusted()) && self.next_window(shard, g, old) {
+        } else if self.moves() && (g.reached > g.begin || self.is_trusted()) && self.next_window(shard, g, old) {
             return if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) };
         }
         if effort == Effort::Moves {
@@ -141,7 +145,7 @@ impl<S: Sys> Space<S> {
         }
         // The slot that the program is in, and the next one, are its own.
         g.touched = g.touched.max(g.reached + 1);
-        let end = (g.reached + 1 + g.window).min(g.advised);
+        let end = (g.reached + 1 + g.window).min(if huge == Huge::Refused { g.n } else { g.advised });
         // Nothing is touched before the program has come to the extent at all.
         while g.touched < end && g.reached > g.begin {
             let i = g.touched;
@@ -150,7 +154,8 @@ impl<S: Sys> Space<S> {
             }
             g.touched += 1;
             if i % 2 == 1 {
-                if self.touch_lent(shard, g.first + i) {
+                let is_ours = huge == Huge::Advised || self.charge_small(shard, g.first + i);
+                if is_ours && self.touch_lent(shard, g.first + i, huge) {
                     return Progress::Worked;
                 }
                 self.ahead.prefault_budget.give_back();
@@ -184,11 +189,23 @@ impl<S: Sys> Space<S> {
         reached
     }
 
-    fn touch_lent(&self, shard: &Shard, i: Slot) -> bool {
+    /// Charges a slot that gets small pages ahead of the program; false where the budget has no room.
+    fn charge_small(&self, shard: &Shard, i: Slot) -> bool {
+        let granted = self.budget.charge_up_to(1);
+        let is_charged = granted > 0 && shard.slots.charge(i, 0);
+        if !is_charged {
+            self.budget.discharge(granted);
+        }
+        is_charged
+    }
+
+    fn touch_lent(&self, shard: &Shard, i: Slot, huge: Huge) -> bool {
         let touched = self.enter(shard, Extent::one(i), |span| {
             // The program may have unmapped the slot by a system call that was not seen: then it is not touched.
             let missing = self.sys.missing(span.start);
-            missing && !self.is_looked_at() && self.touch_for_program(shard, i, |at| self.sys.touch_if_open(at))
+            missing
+                && !self.is_looked_at()
+                && self.touch_for_program(shard, i, huge, |at| self.sys.touch_if_open(at))
         });
         touched == Some(true)
     }
@@ -200,7 +217,7 @@ impl<S: Sys> Space<S> {
     }
 
     /// Takes the advice back where the program has not been yet.
-    fn refuse_rest(&self, shard: &Shard, g: &Growth) {
+    fn refuse_rest(&self, shard: &Shard, g: &mut Growth) {
         let first = (g.reached + 1).max(g.touched) + 1;
         let advised = g.extent().front(g.advised);
         let e = advised.behind(first.min(advised.n));
@@ -209,15 +226,21 @@ impl<S: Sys> Space<S> {
         }
         let slots = shard.slots;
         let waiting = |i: Slot| [flag::FRESH, flag::ADVISED, flag::CHARGED].iter().all(|&f| slots.has(i, f));
-        self.enter(shard, e, |_| {
-            if e.slots().all(waiting) && !self.is_looked_at() {
+        let refused = self.enter(shard, e, |_| {
+            let refuses = e.slots().all(waiting) && !self.is_looked_at();
+            if refuses {
                 self.sys.huge(self.whole(shard, g, e), Huge::Refused);
+                self.budget.promise(Pages::of_slots(e.n));
                 for i in e.slots() {
                     slots.clear(i, flag::ADVISED);
                     self.budget.discharge(slots.clear(i, flag::CHARGED) as usize);
                 }
             }
+            refuses
         });
+        if refused == Some(true) {
+            g.advised = first;
+        }
     }
 
     /// Looks at the slots that the program has passed: those that it uses densely are no longer charged.

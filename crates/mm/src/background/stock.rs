@@ -1,8 +1,8 @@
 //! Background steps on memory that is not handed out yet: while small extents are asked for, a few zeroed slots are
 //! kept ready for the next ones.
 
-use faultless_base::SLOT;
 use faultless_base::sys::{Huge, Sys};
+use faultless_base::{PAGE, SLOT};
 
 use crate::frame::buddy::Kind;
 use crate::frame::extent::Extent;
@@ -65,30 +65,60 @@ impl<S: Sys> Space<S> {
 
     /// Makes a hole in transit zeroed memory, which is free then.
     pub(crate) fn fill(&self, shard: &Shard, e: Extent) {
-        self.make(shard, e);
+        self.make(shard, e, Huge::Advised);
         // Whether the program will use it densely is as unknown as for any other memory it never had.
         shard.slots.mark(e.first, flag::FRESH);
         self.put_back(shard, e, Kind::Zeroed, self.now_ms());
     }
 
-    /// The same for memory that stays in transit.
-    pub(crate) fn make(&self, shard: &Shard, e: Extent) {
+    /// The same for memory that stays in transit: a huge page, or small ones.
+    pub(crate) fn make(&self, shard: &Shard, e: Extent, huge: Huge) {
         let span = shard.span(e);
         let slots = shard.slots;
-        if slots.mark(e.first, flag::ADVISED) & flag::ADVISED == 0 {
-            self.sys.huge(span, Huge::Advised);
+        match huge {
+            Huge::Advised if slots.mark(e.first, flag::ADVISED) & flag::ADVISED != 0 => {}
+            Huge::Advised => self.sys.huge(span, huge),
+            Huge::Refused => {
+                slots.clear(e.first, flag::ADVISED);
+                self.sys.huge(span, huge);
+            }
         }
         self.budget.keep(1);
-        self.touch_new(shard, span.start);
+        self.touch_new(shard, span.start, huge);
         slots.mark(e.first, flag::AHEAD);
     }
 
-    /// The same for a place with advice, wherever it is.
-    pub(crate) fn touch_new(&self, counting: &Shard, at: usize) {
-        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        self.sys.touch(at);
-        counting.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-        self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
+    /// The same for a place that has this advice, wherever it is.
+    pub(crate) fn touch_new(&self, counting: &Shard, at: usize, huge: Huge) {
+        self.touch_slot(counting, at, huge, |at| {
+            self.sys.touch(at);
+            true
+        });
         counting.count(Counter::BytesTouchedAhead, SLOT);
+    }
+
+    /// Has a slot's memory come by `touch`: by one touch where it is a huge page, else by one of each page. False: it
+    /// cannot be touched.
+    pub(crate) fn touch_slot(
+        &self,
+        counting: &Shard,
+        at: usize,
+        huge: Huge,
+        touch: impl Fn(usize) -> bool,
+    ) -> bool {
+        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
+        let is_done = match huge {
+            Huge::Advised => touch(at),
+            Huge::Refused => (at..at + SLOT).step_by(PAGE).all(touch),
+        };
+        if is_done {
+            counting.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
+            let (ns, now) = (self.sys.thread_ns() - cpu, self.now_ms());
+            match huge {
+                Huge::Advised => self.huge_cost.note_huge(ns, now),
+                Huge::Refused => self.huge_cost.note_small(ns, now),
+            }
+        }
+        is_done
     }
 }

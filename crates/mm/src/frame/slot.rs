@@ -283,11 +283,12 @@ impl Slots {
         });
     }
 
-    /// Notes that slot `i` is advised and charged, if the program has it and it is not charged; whether that was so.
-    pub fn charge(&self, i: Slot) -> bool {
+    /// Notes that slot `i` is charged and has these `flags`, if the program has it and it is not charged; whether that
+    /// was so.
+    pub fn charge(&self, i: Slot, flags: u32) -> bool {
         let with = |word: u32| {
             let in_use = matches!(State::of(word), State::Mapped | State::Block);
-            (in_use && word & flag::CHARGED == 0).then_some(word | flag::ADVISED | flag::FRESH | flag::CHARGED)
+            (in_use && word & flag::CHARGED == 0).then_some(word | flags | flag::FRESH | flag::CHARGED)
         };
         self.word(i).fetch_update(Ordering::SeqCst, Ordering::SeqCst, with).is_ok()
     }

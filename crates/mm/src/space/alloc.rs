@@ -258,7 +258,7 @@ impl<S: Sys> Space<S> {
             if granted == 0 {
                 break;
             }
-            self.touch_for_program(shard, one.first, |at| {
+            self.touch_for_program(shard, one.first, Huge::Advised, |at| {
                 self.sys.touch(at);
                 true
             });
@@ -275,21 +275,25 @@ impl<S: Sys> Space<S> {
         granted
     }
 
-    /// Makes slot `i`, which the program has or is about to get, present by `touch`. False: that cost nothing.
-    pub(crate) fn touch_for_program(&self, shard: &Shard, i: Slot, touch: impl Fn(usize) -> bool) -> bool {
+    /// Makes slot `i`, which the program has or is about to get, present by `touch`: by a huge page, or by small ones.
+    /// False: that cost nothing.
+    pub(crate) fn touch_for_program(
+        &self,
+        shard: &Shard,
+        i: Slot,
+        huge: Huge,
+        touch: impl Fn(usize) -> bool,
+    ) -> bool {
         if self.is_program(shard) {
             // It may be gone by now: a touch would fault, a move does not.
-            return self.bring_new(0, i);
+            return self.bring_new(0, i, huge);
         }
-        let (start, cpu) = (self.sys.now_ns(), self.sys.thread_ns());
-        if !touch(shard.slot(i).start) {
-            return false;
+        let is_done = self.touch_slot(shard, shard.slot(i).start, huge, touch);
+        if is_done {
+            shard.slots.mark(i, flag::AHEAD);
+            shard.count(Counter::BytesTouchedLent, SLOT);
         }
-        shard.slots.mark(i, flag::AHEAD);
-        shard.count(Counter::BytesTouchedLent, SLOT);
-        shard.count(Counter::TouchNs, (self.sys.now_ns() - start) as usize);
-        self.huge_cost.note_touch(self.sys.thread_ns() - cpu, self.now_ms());
-        true
+        is_done
     }
 
     /// Advises huge pages for the first slots of `e`, as many as the budget allows, and charges them; for all of
@@ -303,7 +307,7 @@ impl<S: Sys> Space<S> {
 
     /// The same for slots that the program has, and may give up meanwhile.
     pub(crate) fn advise_in_use(&self, shard: &Shard, e: Extent, whole: Span) -> usize {
-        self.advise_if(shard, e, whole, |i| shard.slots.charge(i))
+        self.advise_if(shard, e, whole, |i| shard.slots.charge(i, flag::ADVISED))
     }
 
     fn advise_if(&self, shard: &Shard, e: Extent, whole: Span, is_charged: impl Fn(Slot) -> bool) -> usize {

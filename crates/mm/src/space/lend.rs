@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use faultless_base::sync::{Futex, Late};
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Huge, Sys};
 use faultless_base::{Pages, SLOT, SLOT_PAGES, Span};
 
 use crate::frame::buddy::Kind;
@@ -173,7 +173,7 @@ impl<S: Sys> Space<S> {
             true => self.budget.reserve(1),
             false => self.budget.keep(1),
         }
-        self.touch_new(self.program(), at);
+        self.touch_new(self.program(), at, Huge::Advised);
         if !is_whole() {
             // A table may have been in the way, which goes with the small pages.
             let _ = self.sys.discard_apart(frame);

@@ -3,7 +3,7 @@
 //! A frame moves as a whole huge page where both sides have one there; its address changes, nothing is copied. A slot
 //! that it leaves is a hole. The kernel refuses pages that are shared, pinned or locked, and never replaces a page.
 
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, Slot, Span};
 
 use crate::frame::buddy::Kind;
@@ -267,7 +267,7 @@ impl<S: Sys> Space<S> {
 
     /// Brings a new frame of the kernel's to slot `i` of the program's: made in the arena, zeroed by the kernel, and
     /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
-    pub(crate) fn bring_new(&self, cpu: usize, i: Slot) -> bool {
+    pub(crate) fn bring_new(&self, cpu: usize, i: Slot, huge: Huge) -> bool {
         // On its way it is there beside what it is for, which the program may touch meanwhile.
         if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 {
             return false;
@@ -275,7 +275,7 @@ impl<S: Sys> Space<S> {
         let shard = self.shard(cpu);
         let hole = shard.lock_soon().and_then(|mut arena| arena.take_holes(1, 1, &self.sys));
         let Some(e) = hole else { return false };
-        self.make(shard, e);
+        self.make(shard, e, huge);
         let sent = self.send(shard, e, self.program().slot(i).start);
         shard.count(Counter::BytesMovedAhead, sent.n * SLOT);
         if !sent.rest.is_empty() {

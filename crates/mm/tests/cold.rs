@@ -1,0 +1,120 @@
+//! Growth while huge pages are cold: small pages come ahead of the program.
+
+mod calls;
+
+use faultless_base::{PAGE, SLOT, Span};
+use faultless_fake::{Failing, Fake};
+use faultless_mm::{Progress, Space};
+use faultless_page::knobs::{Knob, Values};
+use faultless_page::stats::{Block, Counter};
+
+/// The budget, in slots.
+const LIMIT: usize = 64;
+/// What a huge page takes that the host has to find memory for.
+const COLD_NS: u64 = 3_000_000;
+
+struct Program {
+    fake: Fake,
+    space: Space<Fake>,
+    counters: &'static [Block],
+}
+
+impl Program {
+    fn new() -> Self {
+        let knobs: &'static Values = Box::leak(Box::default());
+        knobs.set(Knob::Budget, (LIMIT * SLOT) as u64);
+        knobs.set(Knob::Check, 1);
+        let (fake, counters): (_, &'static [Block]) = (Fake::default(), Box::leak(Box::new([Block::new()])));
+        let space = Space::new(fake.clone(), 1024 * SLOT, 1, counters, knobs).unwrap();
+        Self { fake, space, counters }
+    }
+
+    fn count(&self, counter: Counter) -> usize {
+        self.counters[0].get(counter as usize) as usize
+    }
+
+    fn map(&self, slots: usize) -> Span {
+        calls::map(&self.space, &self.fake, slots * SLOT)
+    }
+
+    /// Background steps until there is nothing to do for some time.
+    fn rest(&self) {
+        let mut waits = 0;
+        while waits < 4 {
+            match self.space.step() {
+                Progress::Worked => {}
+                Progress::Wait(_) => waits += 1,
+                Progress::Idle => return,
+            }
+            let (idle, charged) = (self.space.budget().idle(), self.space.budget().charged());
+            assert!(idle + charged <= LIMIT, "{idle} idle, {charged} charged");
+        }
+    }
+
+    /// The program walks through a slot, which must be zero: how many of its pages were there before it came.
+    fn walk(&self, slot: Span) -> usize {
+        let pages = (slot.start..slot.end).step_by(PAGE);
+        assert!(pages.clone().all(|page| self.fake.read(page) == Some(0)));
+        let there = pages.filter(|page| self.fake.page(*page).present).count();
+        self.fake.write(slot, 7);
+        self.rest();
+        there
+    }
+}
+
+fn slots(span: Span) -> impl Iterator<Item = Span> {
+    (span.start..span.end).step_by(SLOT).map(|at| Span::new(at, SLOT))
+}
+
+/// Whether a slot came as a whole before the program, and how many did.
+fn came(there: &[usize]) -> usize {
+    assert!(there.iter().all(|pages| [0, SLOT / PAGE].contains(pages)), "{there:?}");
+    there.iter().filter(|pages| **pages > 0).count()
+}
+
+#[test]
+fn small_pages_come_ahead_while_huge_ones_are_cold_and_huge_ones_again_later() {
+    let p = Program::new();
+    p.fake.set_huge_ns(COLD_NS);
+    let span = p.map(40);
+    let there: Vec<usize> = slots(span).map(|slot| p.walk(slot)).collect();
+    let huge = p.count(Counter::BytesFreshHuge) / SLOT;
+    assert!((1..=3).contains(&huge), "{huge} to find out");
+    assert!(came(&there[huge..]) >= 15, "{there:?}");
+    let slow = p.count(Counter::TouchNs) as u64 / COLD_NS;
+    assert_eq!(slow as usize, huge, "what came ahead is of small pages");
+    assert!(p.space.budget().charged() <= 1, "all but the last is seen to be used");
+    p.fake.set_huge_ns(0);
+    p.fake.advance_ms(5_000);
+    p.map(20);
+    assert_eq!(p.count(Counter::BytesFreshHuge) / SLOT, huge + 20);
+}
+
+#[test]
+fn growth_that_becomes_cold_goes_on_in_small_pages() {
+    let p = Program::new();
+    let all: Vec<Span> = slots(p.map(60)).collect();
+    let (warm, cold) = all.split_at(20);
+    assert!(came(&warm.iter().map(|slot| p.walk(*slot)).collect::<Vec<_>>()) >= 5);
+    p.fake.set_huge_ns(COLD_NS);
+    let before = p.count(Counter::TouchNs) as u64;
+    let there: Vec<usize> = cold.iter().map(|slot| p.walk(*slot)).collect();
+    assert!(came(&there) >= 15, "{there:?}");
+    assert!((p.count(Counter::TouchNs) as u64 - before) / COLD_NS <= 4, "few of them are huge");
+    assert!(p.space.budget().charged() <= 1, "all but the last is seen to be used");
+}
+
+#[test]
+fn what_came_ahead_is_charged_until_the_program_leaves() {
+    for failing in [None, Some(Failing::Moves)] {
+        let p = Program::new();
+        p.fake.set_huge_ns(COLD_NS);
+        let span = p.map(40);
+        failing.into_iter().for_each(|failing| p.fake.fail(failing));
+        slots(span).take(8).for_each(|slot| _ = p.walk(slot));
+        calls::unmap(&p.space, &p.fake, span);
+        p.fake.advance_ms(60_000);
+        p.rest();
+        assert_eq!((p.space.budget().charged(), p.space.budget().idle()), (0, 0), "{failing:?}");
+    }
+}
