@@ -65,7 +65,7 @@ fn a_program_without_large_requests_goes_without_the_library() {
     assert!(covered(&["run", "--quiet", "--", "sh", "-c", words]));
 }
 
-/// Below another `run` it has the library anyway, and counts for the one that started it.
+/// Below another `run` it has the library anyway, and counts for the inner command.
 #[test]
 fn a_program_that_another_command_covers_is_covered() {
     let cache = Scratch::new("inner");

@@ -58,12 +58,12 @@ handler thread resolved are in both.
 The first line says this, in three cases:
 
 - *In a list*, of each covered process since its start.
-- *With `-p`*, of covered processes while they are watched, by looks 50 ms apart. Of a process that ends, it has what the
-  last look saw.
-- *With a program*, the kernel's figure at the program's end: of the program, and of every process that its parent waited
-  for. To it come covered processes that were not waited for, as of the last look: those that run on, and those whose
-  parent ended before them. So it is exact where each process is waited for, as in a build. Else it may be too low:
-  processes without a large request that were not waited for are missing.
+- *With `-p`*, of covered processes while they are watched, by looks 50 ms apart. Of a process that ends, it has what
+  the last look saw.
+- *With a program*, the kernel's figure at the program's end: of the program, and of every process that its parent
+  waited for. To it come covered processes that were not waited for, as of the last look: those that run on, and those
+  whose parent ended before them. So it is exact where each process is waited for, as in a build. Else it may be too
+  low: processes without a large request that were not waited for are missing.
 ";
 
 const MEMORY: &str = "
