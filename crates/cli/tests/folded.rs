@@ -95,7 +95,8 @@ static void *thread(void *unused) {
 }
 int main(void) {
     pthread_t other;
-    memset(malloc(8 << 20), 1, 8 << 20);
+    char *volatile block = malloc(8 << 20);
+    memset(block, 1, 8 << 20);
     pthread_create(&other, NULL, thread, NULL);
     pthread_join(other, NULL);
 }"#;
