@@ -11,12 +11,12 @@ use std::ptr::{null, null_mut};
 use common::recording::compiled;
 use common::{Scratch, faultless, run};
 
-/// Both ends of a pipe that programs inherit.
+/// Both ends of a pipe. No program inherits them by itself: those of other tests begin at the same time.
 fn pipe() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
     // SAFETY: two numbers that are writable, and descriptors that are new.
     unsafe {
-        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
     }
 }
@@ -27,6 +27,12 @@ fn with(mut command: Command, call: impl Fn() -> i32 + Send + Sync + 'static) ->
     // SAFETY: the calls of these tests are allowed after a fork.
     unsafe { command.pre_exec(call) };
     command
+}
+
+/// `command`, which inherits these descriptors.
+fn inheriting<const N: usize>(command: Command, files: [RawFd; N]) -> Command {
+    // SAFETY: no memory is involved.
+    with(command, move || files.iter().map(|fd| unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) }).min().unwrap_or(0))
 }
 
 fn quietly(mut command: Command) -> Child {
@@ -62,7 +68,8 @@ fn what_the_program_closes_is_closed() {
         // A pipe of its own, of which it has the one end that is written to.
         let (read, write) = pipe();
         let script = format!("exec {}>&-; cat <&{}", write.as_raw_fd(), read.as_raw_fd());
-        let mut child = quietly(standing_in(command, &["sh", "-c", &script]));
+        let command = standing_in(command, &["sh", "-c", &script]);
+        let mut child = quietly(inheriting(command, [read.as_raw_fd(), write.as_raw_fd()]));
         drop((read, write));
         assert!(child.wait().unwrap().success());
     }
@@ -85,8 +92,10 @@ int main(int count, char **words) {
     let program = compiled(&scratch, source, &[]);
     for command in COMMANDS.into_iter().cycle().take(12) {
         let (read, write) = pipe();
-        let numbers = [read.as_raw_fd(), write.as_raw_fd()].map(|fd| fd.to_string());
-        let mut child = quietly(standing_in(command, &[program.to_str().unwrap(), &numbers[0], &numbers[1]]));
+        let files = [read.as_raw_fd(), write.as_raw_fd()];
+        let [first, second] = files.map(|fd| fd.to_string());
+        let words = standing_in(command, &[program.to_str().unwrap(), &first, &second]);
+        let mut child = quietly(inheriting(words, files));
         drop(read);
         assert_eq!(child.wait().unwrap().code(), Some(7), "{command:?}");
     }
@@ -98,7 +107,8 @@ fn a_comparison_keeps_files_for_the_next_run() {
     let (read, write) = pipe();
     std::io::Write::write_all(&mut std::fs::File::from(write), b"abcd").unwrap();
     let script = format!("head -c 1 <&{} >/dev/null", read.as_raw_fd());
-    let out = run(["--compare", "2", "--", "sh", "-c", &script]).output().unwrap();
+    let command = run(["--compare", "2", "--", "sh", "-c", &script]);
+    let out = inheriting(command, [read.as_raw_fd()]).output().unwrap();
     assert!(out.status.success(), "{}", common::text(&out.stderr));
     assert_eq!(rest(read), "", "four runs read a byte each");
 }
