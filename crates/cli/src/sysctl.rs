@@ -198,15 +198,16 @@ fn line(covered: &mut Covered, knob: Knob, with_pid: bool) -> String {
 
 fn running(pid: u32, requests: &[Request]) -> Result<String> {
     limits::more_files();
-    let mut target = Target::process(pid)?;
+    let target = Target::process(pid)?;
     let with_pid = target.is_tree();
-    target.processes.retain(Covered::runs);
-    if target.processes.is_empty() {
+    let mut processes = target.into_processes();
+    processes.retain(Covered::runs);
+    if processes.is_empty() {
         bail!("process {pid}: nothing that it runs is covered now, as far as can be told from here");
     }
     let mut text = String::new();
     let mut deaf = Vec::new();
-    for covered in &mut target.processes {
+    for covered in &mut processes {
         match deaf_because(covered) {
             Some(why) => {
                 deaf.push(format!("process {}: {why}", covered.pid));

@@ -141,9 +141,11 @@ fn where_the_command_is_refused_what_it_needs_the_program_takes_its_process() {
     assert_eq!(out.status.code(), Some(7), "{}", said(&out));
     assert!(said(&out).contains("no process is left for the program"), "{}", said(&out));
     // One that is not needed changes nothing.
-    let out = filtered.behind(&[-libc::SYS_getxattr], &["run", "--"]);
-    assert_eq!(out.status.code(), Some(7), "{}", said(&out));
-    assert!(said(&out).contains("1 process covered"), "{}", said(&out));
+    for number in [libc::SYS_getxattr, libc::SYS_set_robust_list, libc::SYS_getppid] {
+        let out = filtered.behind(&[-number], &["run", "--"]);
+        assert_eq!(out.status.code(), Some(7), "{number}: {}", said(&out));
+        assert!(said(&out).contains("1 process covered"), "{number}: {}", said(&out));
+    }
 }
 
 /// What brings files makes calls that nothing else here makes.

@@ -8,14 +8,15 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
 
-use common::run;
+use common::recording::compiled;
+use common::{Scratch, faultless, run};
 
-/// Both ends of a pipe that programs inherit.
+/// Both ends of a pipe. No program inherits them by itself: those of other tests begin at the same time.
 fn pipe() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
     // SAFETY: two numbers that are writable, and descriptors that are new.
     unsafe {
-        assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
         (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1]))
     }
 }
@@ -26,6 +27,12 @@ fn with(mut command: Command, call: impl Fn() -> i32 + Send + Sync + 'static) ->
     // SAFETY: the calls of these tests are allowed after a fork.
     unsafe { command.pre_exec(call) };
     command
+}
+
+/// `command`, which inherits these descriptors.
+fn inheriting<const N: usize>(command: Command, files: [RawFd; N]) -> Command {
+    // SAFETY: no memory is involved.
+    with(command, move || files.iter().map(|fd| unsafe { libc::fcntl(*fd, libc::F_SETFD, 0) }).min().unwrap_or(0))
 }
 
 fn quietly(mut command: Command) -> Child {
@@ -39,35 +46,98 @@ fn rest(fd: OwnedFd) -> String {
     text
 }
 
-#[test]
-fn what_the_program_closes_is_closed() {
-    // Its standard output: the reader sees the end while the program goes on.
-    let mut child = run(["--", "sh", "-c", "echo out; exec >&-; read line"]);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-    assert_eq!((text.as_str(), child.try_wait().unwrap()), ("out\n", None));
-    drop(child.stdin.take());
-    assert_eq!(child.wait().unwrap().code(), Some(1), "it read the end");
+/// Those that stand in for a program, with the words before it.
+const COMMANDS: [&[&str]; 3] = [&["run"], &["stat"], &["record", "-o", "/dev/null"]];
 
-    // A pipe of its own, of which it has the one end that is written to.
-    let (read, write) = pipe();
-    let script = format!("exec {}>&-; cat <&{}", write.as_raw_fd(), read.as_raw_fd());
-    let mut child = quietly(run(["--", "sh", "-c", &script]));
-    drop((read, write));
-    assert!(child.wait().unwrap().success());
+fn standing_in(command: &[&str], program: &[&str]) -> Command {
+    faultless([command, &["--"], program].concat())
 }
 
 #[test]
+fn what_the_program_closes_is_closed() {
+    for command in COMMANDS {
+        // Its standard output: the reader sees the end while the program goes on.
+        let mut child = standing_in(command, &["sh", "-c", "echo out; exec >&-; read line"]);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut text = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), child.try_wait().unwrap()), ("out\n", None));
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(1), "it read the end");
+
+        // A pipe of its own, of which it has the one end that is written to.
+        let (read, write) = pipe();
+        let script = format!("exec {}>&-; cat <&{}", write.as_raw_fd(), read.as_raw_fd());
+        let command = standing_in(command, &["sh", "-c", &script]);
+        let mut child = quietly(inheriting(command, [read.as_raw_fd(), write.as_raw_fd()]));
+        drop((read, write));
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+/// The first thing that it does is to close the end of a pipe that is read. Then no process has it.
+#[test]
+fn what_the_program_closes_at_once_is_closed_by_then() {
+    let scratch = Scratch::new("at-once");
+    let source = r#"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    close(atoi(words[1]));
+    signal(SIGPIPE, SIG_IGN);
+    return write(atoi(words[2]), "x", 1) == -1 && errno == EPIPE ? 7 : 1;
+}"#;
+    let program = compiled(&scratch, source, &[]);
+    for command in COMMANDS.into_iter().cycle().take(12) {
+        let (read, write) = pipe();
+        let files = [read.as_raw_fd(), write.as_raw_fd()];
+        let [first, second] = files.map(|fd| fd.to_string());
+        let words = standing_in(command, &[program.to_str().unwrap(), &first, &second]);
+        let mut child = quietly(inheriting(words, files));
+        drop(read);
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{command:?}");
+    }
+}
+
+/// Each run of a comparison has what the command inherited.
+#[test]
+fn a_comparison_keeps_files_for_the_next_run() {
+    let (read, write) = pipe();
+    std::io::Write::write_all(&mut std::fs::File::from(write), b"abcd").unwrap();
+    let script = format!("head -c 1 <&{} >/dev/null", read.as_raw_fd());
+    let command = run(["--compare", "2", "--", "sh", "-c", &script]);
+    let out = inheriting(command, [read.as_raw_fd()]).output().unwrap();
+    assert!(out.status.success(), "{}", common::text(&out.stderr));
+    assert_eq!(rest(read), "", "four runs read a byte each");
+}
+
+/// Locks stay, whatever the command opens: here it looks at the program, which is the file that is locked.
+#[test]
 fn a_file_that_is_locked_for_it_stays_locked() {
-    let file = tempfile::NamedTempFile::new().unwrap();
+    let scratch = Scratch::new("locked");
+    let source = r#"
+#include <signal.h>
+#include <unistd.h>
+static void told(int signal) { (void)!write(1, "told\n", 5); }
+int main(void) {
+    struct sigaction action = {.sa_handler = told, .sa_flags = SA_RESTART};
+    char byte;
+    sigaction(SIGUSR1, &action, 0);
+    (void)!write(1, "begun\n", 6);
+    return read(0, &byte, 1);
+}"#;
+    let path = compiled(&scratch, source, &[]);
+    // A program that is open for writing cannot be run.
+    let file = std::fs::File::open(&path).unwrap();
     let fd: RawFd = file.as_raw_fd();
-    // The kind of the lock that there is, or what taking one gives.
-    let lock = move |command: i32| {
+    // The kind of the lock that is in the way of one to write, or what taking one to read gives.
+    let lock = move |command: i32, kind: i32| {
         // SAFETY: zero bytes are a value of the structure, which is valid for the call.
         unsafe {
             let mut lock: libc::flock = std::mem::zeroed();
-            lock.l_type = libc::F_WRLCK as i16;
+            lock.l_type = kind as i16;
             let answer = libc::fcntl(fd, command, &raw mut lock);
             if answer < 0 { answer } else { i32::from(lock.l_type) }
         }
@@ -75,20 +145,28 @@ fn a_file_that_is_locked_for_it_stays_locked() {
     let take = move || {
         // SAFETY: no memory is involved. The program inherits the descriptor.
         let is_kept = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
-        if lock(libc::F_SETLK) < 0 { -1 } else { is_kept }
+        if lock(libc::F_SETLK, libc::F_RDLCK) < 0 { -1 } else { is_kept }
     };
-    let mut command = with(run(["--", "sh", "-c", "read line"]), take);
-    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    // Its other files are closed by then.
-    let output = format!("/proc/{}/fd/1", child.id());
-    while std::fs::read_link(&output).unwrap().as_os_str() != "/dev/null" {
-        std::thread::yield_now();
+    let there = || lock(libc::F_GETLK, libc::F_WRLCK);
+    let more: [&[&str]; 3] =
+        [&["run", "--files", path.to_str().unwrap()], &["run", "--quiet"], &["run", "--tree"]];
+    for command in COMMANDS.into_iter().chain(more) {
+        let mut command = with(standing_in(command, &[path.to_str().unwrap()]), take);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        output.read_exact(&mut [0; 6]).unwrap();
+        assert_eq!(there(), libc::F_RDLCK, "{command:?}");
+        // The program has it, too, and goes on.
+        // SAFETY: no memory is involved.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGUSR1) }, 0);
+        output.read_exact(&mut [0; 5]).unwrap();
+        drop(child.stdin.take());
+        // All that the command had of the output is closed.
+        output.read_to_end(&mut Vec::new()).unwrap();
+        child.wait().unwrap();
+        assert_eq!(there(), libc::F_UNLCK, "it has ended: {command:?}");
     }
-    assert_eq!(lock(libc::F_GETLK), libc::F_WRLCK);
-    drop(child.stdin.take());
-    child.wait().unwrap();
-    assert_eq!(lock(libc::F_GETLK), libc::F_UNLCK, "it has ended");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Scratch, faultless, text};
+use common::{Scratch, faultless, text, within};
 
 fn with(cache: &Scratch, args: &[&str]) -> Command {
     let mut command = faultless(args);
@@ -63,6 +63,18 @@ fn a_program_without_large_requests_goes_without_the_library() {
     assert!(covered(&["run", "-s", "profile=0", "--", "sh", "-c", words]));
     // It could not be corrected there.
     assert!(covered(&["run", "--quiet", "--", "sh", "-c", words]));
+}
+
+/// Below another `run` it has the library anyway, and counts for the inner command.
+#[test]
+fn a_program_that_another_command_covers_is_covered() {
+    let cache = Scratch::new("inner");
+    assert_eq!([(); 2].map(|()| is_covered(&cache, "4096")), [true, false]);
+    let inner = with(&cache, &WORDS);
+    let out = within(with(&cache, &["run", "--no-profile", "--"]), &inner).env("SIZE", "64M").output().unwrap();
+    let said = said(&out);
+    assert_eq!(text(&out.stdout), "covered\n");
+    assert!(said.contains("1 process covered") && !said.contains("when it ran last"), "{said}");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn a_process_that_runs_is_recorded_exactly() {
     let out = faultless(["record", "-o", file.to_str().unwrap(), "-p", "2147483000"]).output().unwrap();
     assert_eq!(
         (out.status.code(), text(&out.stderr)),
-        (Some(1), "faultless: process 2147483000: there is none\n")
+        (Some(1), "faultless: process 2147483000: there is no such process, or it has ended\n")
     );
 }
 

@@ -18,9 +18,20 @@ const LEFT_PERCENT: u64 = 3;
 static LAST_STALL_US: AtomicU64 = AtomicU64::new(u64::MAX);
 static LAST_LOOK_NS: AtomicU64 = AtomicU64::new(0);
 
+/// Microseconds that some task has waited for memory since the machine began; `None`: the kernel does not say.
+pub fn stalled() -> Option<u64> {
+    stalled_in(read_file(c"/proc/pressure/memory", &mut [0; 2048]))
+}
+
+/// The same in the text of `/proc/pressure/memory`.
+fn stalled_in(text: &[u8]) -> Option<u64> {
+    let some = text.split(|b| *b == b'\n').find(|line| line.starts_with(b"some "))?;
+    number_after(some, b" total=")
+}
+
 /// Whether memory is short now, compared with the previous call.
 pub fn is_short() -> bool {
-    let look = || stalls(read_file(c"/proc/pressure/memory", &mut [0; 2048])) || is_nearly_full();
+    let look = || stalls_since(stalled(), &LAST_STALL_US, &LAST_LOOK_NS) || is_nearly_full();
     open::apart(look).unwrap_or(false)
 }
 
@@ -37,7 +48,7 @@ fn is_nearly_full() -> bool {
 pub fn has_stalled() -> bool {
     static STALL_US: AtomicU64 = AtomicU64::new(u64::MAX);
     static LOOK_NS: AtomicU64 = AtomicU64::new(0);
-    stalls_since(read_file(c"/proc/pressure/memory", &mut [0; 2048]), &STALL_US, &LOOK_NS)
+    stalls_since(stalled(), &STALL_US, &LOOK_NS)
 }
 
 /// Bytes that may come into memory before something has to go: what the machine has available, or what the control
@@ -67,13 +78,9 @@ fn resident_in(text: &[u8]) -> Option<usize> {
     usize::try_from(pages).ok()?.checked_mul(PAGE)
 }
 
-fn stalls(text: &[u8]) -> bool {
-    stalls_since(text, &LAST_STALL_US, &LAST_LOOK_NS)
-}
-
-/// The same, as against the last look: what it saw, and when.
-fn stalls_since(text: &[u8], stall_us: &AtomicU64, look_ns: &AtomicU64) -> bool {
-    let Some(total) = number_after(text, b"total=") else { return false };
+/// Whether tasks waited for long since the last look: what it saw, and when.
+fn stalls_since(stalled: Option<u64>, stall_us: &AtomicU64, look_ns: &AtomicU64) -> bool {
+    let Some(total) = stalled else { return false };
     let now = now_ns();
     let before = stall_us.swap(total, Ordering::Relaxed);
     let elapsed_us = now.saturating_sub(look_ns.swap(now, Ordering::Relaxed)) / 1000;
@@ -108,7 +115,10 @@ mod tests {
     #[test]
     fn numbers_are_found_behind_their_names() {
         let psi = b"some avg10=0.00 avg60=0.12 avg300=0.00 total=12345\nfull avg10=0.00 total=7\n";
-        assert_eq!(number_after(psi, b"total="), Some(12345));
+        assert_eq!(stalled_in(psi), Some(12345));
+        for text in ["", "full total=7\n", "some avg10=0.00\n", "some total=\n", "some total=-1\n"] {
+            assert_eq!(stalled_in(text.as_bytes()), None, "{text}");
+        }
         let meminfo = b"MemTotal:       24683520 kB\nMemFree:  1 kB\nMemAvailable:     500000 kB\n";
         assert_eq!(number_after(meminfo, b"MemAvailable:"), Some(500_000));
         assert!(little_is_left(meminfo));
@@ -122,16 +132,18 @@ mod tests {
         let left =
             |left: u64| little_is_left(format!("MemTotal: {most} kB\nMemAvailable: {left} kB\n").as_bytes());
         assert_eq!([most, most / 2, most / 100].map(left), [false, false, true]);
-        let text = format!("some total={most}\n");
-        assert!(stalls_since(text.as_bytes(), &AtomicU64::new(0), &AtomicU64::new(0)));
+        let stalled = stalled_in(format!("some total={most}\n").as_bytes());
+        assert!(stalls_since(stalled, &AtomicU64::new(0), &AtomicU64::new(0)));
         assert_eq!(resident_in(format!("1 {most} 1").as_bytes()), None);
     }
 
     #[test]
     fn a_rise_of_the_stall_time_is_pressure() {
-        assert!(!stalls(b"some total=0"), "the first look has nothing to compare with");
-        assert!(stalls(b"some total=999999999999"));
-        assert!(!stalls(b"some total=999999999999"));
+        let (stall_us, look_ns) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        let stalls = |stalled| stalls_since(Some(stalled), &stall_us, &look_ns);
+        assert!(!stalls(0), "the first look has nothing to compare with");
+        assert!(stalls(999_999_999_999));
+        assert!(!stalls(999_999_999_999));
     }
 
     const MEMINFO: &str = "MemTotal:       24683520 kB\nMemFree:  1 kB\nMemAvailable:     500000 kB\n";
@@ -159,8 +171,9 @@ mod tests {
             prop_assert!(little || !little_is_left(&text));
             prop_assert!(resident_in(&text).is_none_or(|bytes| bytes > 0 && bytes % PAGE == 0));
             // It keeps what the last look saw; whatever that was.
-            let _ = stalls_since(&text, &AtomicU64::new(u64::MAX), &AtomicU64::new(0));
-            let _ = stalls_since(&text, &AtomicU64::new(0), &AtomicU64::new(u64::MAX));
+            let stalled = stalled_in(&text);
+            let _ = stalls_since(stalled, &AtomicU64::new(u64::MAX), &AtomicU64::new(0));
+            let _ = stalls_since(stalled, &AtomicU64::new(0), &AtomicU64::new(u64::MAX));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What of a program can be covered, as far as can be told before it runs.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Error;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -21,12 +22,11 @@ fn settings(command: &[OsString]) -> anyhow::Result<run::Args> {
 pub fn refused(command: &[OsString]) -> anyhow::Result<()> {
     let Some(name) = command.first() else { return run::Args::default().with_file().map(drop) };
     settings(command)?;
-    let found = program::find(name, std::env::var_os("PATH").as_deref());
-    match found.map(|path| path.metadata()) {
-        None => Err(run::not_found(name)),
-        Some(Err(error)) => Err(run::not_started(name, &error)),
-        Some(Ok(about)) if about.is_dir() => Err(run::not_started(name, &std::io::ErrorKind::IsADirectory.into())),
-        Some(Ok(_)) => Ok(()),
+    let found = program::search(name, std::env::var_os("PATH").as_deref()).and_then(|path| path.metadata());
+    match found {
+        Err(error) => Err(run::not_started(name, &error)),
+        Ok(about) if about.is_dir() => Err(run::not_started(name, &Error::from_raw_os_error(libc::EACCES))),
+        Ok(_) => Ok(()),
     }
 }
 
@@ -223,7 +223,13 @@ mod tests {
         let status = |name: &str| refused(&[name.into()]).map_err(|error| run::status_of(&error));
         assert_eq!(status("/nonexistent/x"), Err(127));
         assert_eq!(status("faultless-no-such-command"), Err(127));
-        assert_eq!(status("/"), Err(126));
+        assert_eq!([status("/"), status("."), status("./.")], [Err(126), Err(126), Err(126)]);
+        assert_eq!(status(""), Err(127));
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("round", dir.path().join("round")).unwrap();
+        let round = refused(&[dir.path().join("round").into()]).unwrap_err();
+        assert_eq!(run::status_of(&round), 126);
+        assert!(round.to_string().ends_with("round: Too many levels of symbolic links"), "{round}");
         assert_eq!(status("sh"), Ok(()));
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#!/bin/sh\n").unwrap();

@@ -51,10 +51,19 @@ const COUNTERS_START: &str = "
 Counted per process since its first large request, and those of regions also for each region; `faultless stat` shows
 both, but for details. `-e` shows those it names (regions one by one if one of `region_*` is among them), also by the
 names that perf has: `faults` for page faults, `spf` for speculative ones of regions, `pagefault:spf_*` for how those
-ended (`spf` brings the reasons with it). `faults` has two lines. The first is what the kernel took for the processes:
-with a program, of all that it ran and waited for; else of covered processes while they are watched. The second,
-`faults_regions`, is what regions resolved. Those that came as signals are not in the first; those that a handler thread
-resolved are in both.
+ended (`spf` brings the reasons with it). `faults` has two lines. The first is what the kernel took for the processes;
+the second, `faults_regions`, is what regions resolved. Those that came as signals are not in the first; those that a
+handler thread resolved are in both.
+
+The first line says this, in three cases:
+
+- *In a list*, of each covered process since its start.
+- *With `-p`*, of covered processes while they are watched, by looks 50 ms apart. Of a process that ends, it has what
+  the last look saw.
+- *With a program*, the kernel's figure at the program's end: of the program, and of every process that its parent
+  waited for. To it come covered processes that were not waited for, as of the last look: those that run on, and those
+  whose parent ended before them. So it is exact where each process is waited for, as in a build. Else it may be too
+  low: processes without a large request that were not waited for are missing.
 ";
 
 const MEMORY: &str = "
@@ -91,6 +100,8 @@ One object a line, `version` 1. A field that changes its meaning makes the versi
 whether it is there no more; `present_bytes`, what is there, but for areas that were left to the kernel, and null with direct and kernel delivery; `counters`, those that \
 are kept by region. One that has ended stays until its place is needed |
 | `.other_regions` | if there were more: their `count`, and their `counters` together |
+| `.page_faults` | in a list with `-e faults`: page faults that the kernel took for it since its start |
+| `folded_processes` | of a command: how many processes have ended that are not in `processes`, and are in `totals` |
 | `totals` | the counters, summed |
 | `memory` | the totals of memory, summed |
 | `page_faults` | with `-e faults`: page faults that the kernel took |
@@ -121,6 +132,10 @@ requests are answered at the same time, each within five seconds. An example for
 | `faultless_knob` | gauge | `pid`, `command`, `knob` | what a knob is set to: sizes in bytes, switches 0 or 1; knobs with words are left out |
 | `faultless_process_info` | info | `pid`, `command`, `plain` | 1 for each process; `plain`: why it runs plain, empty if it does not |
 
+Of a `faultless run` with more than a thousand processes that have ended, those beyond are added up by program. Their
+counters have `pid=\"0\"`, and the series of their own are gone. The sum over all series of a counter never gets smaller.
+So add them up first, and take a rate of the sum.
+
 Counters of times have other names, and seconds:
 
 | counter | metric |
@@ -139,8 +154,9 @@ The directory is `faultless-PID-START-NAMESPACE-N`, below `$XDG_RUNTIME_DIR`, `/
 files: the command's number, when it was started (field 22 of `/proc/PID/stat`), and its PID namespace. The command
 removes it at its end, unless a process still counts in it. So it stays behind when a process outlives the command, or
 when the command is killed. The next command of the same user in the same PID namespace removes it, once no process of
-the tree is left. Of processes that have ended the command keeps the pages of a thousand, and adds the others up. A page
-is found by its owner alone. Other users may pass through the directory to the file `lost`, of which they change the
+the tree is left. Of processes that have ended the command keeps the pages of a thousand. It adds the others up by
+program, in the file `folded` (JSON), and says there up to which page `folding-N` they go. A page is found by its owner
+alone. Other users may pass through the directory to the file `lost`, of which they change the
 time when they have to count elsewhere. Where neither a file nor a segment can be had, a process counts for itself
 alone.
 

@@ -19,7 +19,7 @@ use faultless_record::collect::{self, Collecting, Options, Recorder};
 use faultless_record::file::{Counted, End as Last, Head, Usage, Writer};
 use faultless_record::sys::now;
 
-use crate::run::{self, End, Inherited, Running, complain};
+use crate::run::{self, End, Inherited, Own, Running, complain};
 use crate::settings::{self, Setting};
 use target::Target;
 
@@ -152,10 +152,12 @@ fn has_memory() -> bool {
 }
 
 fn started(command: &Command, inherited: Inherited, asked: &run::Args) -> Result<Running> {
-    Running::start(command, [None; 3], inherited).map_err(|error| run::not_started(&asked.program[0], &error))
+    Running::start(command, [None; 3], inherited, Own::Leave)
+        .map_err(|error| run::not_started(&asked.program[0], &error))
 }
 
 fn program(args: Args) -> Result<End> {
+    run::locks::keep();
     let asked = run::Args { program: args.program.clone(), set: args.set.clone(), ..run::Args::default() };
     // Where the processes leave what faultless counted.
     let dir = args.run.then(Dir::create);

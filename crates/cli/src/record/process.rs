@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use faultless_measure::pages::find;
+use faultless_measure::pages::process::of_thread;
 use faultless_record::collect::{self, Recorder, Running};
 use faultless_record::file::{End as Last, Writer};
 use faultless_record::sys::now;
 
 use super::{Args, LOOK, NO_MEMORY, Target, fail, has_memory, said};
 use crate::run::{complain, program};
-use crate::stat::{NOT_ALLOWED, UNREACHED, signals};
+use crate::stat::{self, NOT_ALLOWED, signals};
 
 /// Records until the process ends, or a signal ends this command.
 pub fn record(pid: u32, args: &Args) -> ExitCode {
@@ -18,7 +20,7 @@ pub fn record(pid: u32, args: &Args) -> ExitCode {
     done.map_or_else(
         |error| {
             let is_right = error.downcast_ref::<NotAllowed>().is_some();
-            fail(&error, if is_right { NOT_ALLOWED } else { UNREACHED })
+            fail(&error, if is_right { NOT_ALLOWED } else { stat::status_of(&error) })
         },
         |()| ExitCode::SUCCESS,
     )
@@ -57,11 +59,6 @@ fn goes_on(stat: &str) -> bool {
     !has_ended || threads > 1
 }
 
-/// The process of a thread, from its `status`.
-fn process_of(status: &str) -> Option<u32> {
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
-}
-
 /// A name as a part of a line.
 fn in_line(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
@@ -70,11 +67,10 @@ fn in_line(name: &[u8]) -> String {
 }
 
 fn process(asked: u32, args: &Args) -> Result<()> {
-    let status = std::fs::read(format!("/proc/{asked}/status")).unwrap_or_default();
-    let pid = process_of(&String::from_utf8_lossy(&status)).unwrap_or(asked);
+    let pid = of_thread(asked).unwrap_or(asked);
     let tids = threads(pid);
     if tids.is_empty() || !runs(pid) {
-        bail!("process {pid}: there is none");
+        return Err(find::absent(pid)).with_context(|| format!("process {pid}"));
     }
     if !has_memory() {
         bail!("{NO_MEMORY}");
@@ -139,12 +135,6 @@ mod tests {
         assert!(goes_on(&stat("S", 1)) && goes_on(&stat("Z", 2)));
         assert!(!goes_on(&stat("Z", 1)) && !goes_on("") && !goes_on("7 (x) "));
         assert!(runs(std::process::id()));
-    }
-
-    #[test]
-    fn a_thread_has_its_process() {
-        assert_eq!(process_of("Name:\tTgid:\nTgid:\t12\nPid:\t13\n"), Some(12));
-        assert_eq!(process_of(""), None);
     }
 
     #[test]

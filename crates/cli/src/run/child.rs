@@ -22,7 +22,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::evidence::Evidence;
-use super::launch::{self, Files};
+use super::launch::{self, Files, Own};
 use super::sys::{self, Event, Inherited, Usage};
 
 /// How a program ended.
@@ -92,10 +92,10 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 impl Running {
     /// Starts the program; from now on this process handles all signals by [`Running::wait`].
-    pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<Self> {
+    pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) -> io::Result<Self> {
         sys::take_signals();
         let start = Instant::now();
-        Ok(Self { pid: launch::start(command, files, inherited)?, start })
+        Ok(Self { pid: launch::start(command, files, inherited, own)?, start })
     }
 
     /// Its process.

@@ -1,13 +1,13 @@
-//! What a program has of the process that it is started by, and would keep over an exec in that process's place: its
-//! timers, the signal of its parent's death, that it takes in those that lose their parent, and its descriptors as the
-//! only ones. Behind a filter that kills for a call, nothing of it is handed on.
+//! What a program has of the process that starts it, as after an exec in that process's place.
+//!
+//! It is the timers, and the signal of the parent's death. A subreaper stays one. Descriptors are the program's only ones.
+//! Behind a filter that kills for a call, nothing of it is handed on.
 
 use std::fs;
 use std::mem::zeroed;
-use std::os::unix::fs::MetadataExt;
 use std::ptr::null_mut;
 
-use super::filters;
+use super::{filters, locks};
 use crate::warm;
 
 const TIMERS: [i32; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
@@ -51,13 +51,18 @@ impl Handed {
         for (which, timer) in TIMERS.iter().zip(&self.timers).filter(|(_, timer)| is_set(timer)) {
             set(*which, timer);
         }
-        if self.death != 0 {
-            // SAFETY: no memory is involved.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, self.death) };
-        }
+        self.take_death();
         if self.takes_orphans {
             // SAFETY: the same.
             unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+        }
+    }
+
+    /// The signal of the parent's death alone, which belongs to a thread.
+    pub fn take_death(&self) {
+        if self.death != 0 {
+            // SAFETY: no memory is involved.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, self.death) };
         }
     }
 
@@ -73,37 +78,41 @@ impl Handed {
     }
 }
 
-/// Closes the files that this process inherited, but for its standard error. So what the program closes is closed: a
-/// reader of its output sees the end. Files that are locked for this process stay, because to close one gives up its locks.
-pub fn leave_files() {
-    let Ok(all) = fs::read_dir("/proc/self/fd") else { return };
-    if filters::may_kill() {
-        return;
+/// Files that this process inherited, and closes before the program begins: all but its standard error. So what the
+/// program closes is closed: a reader of its output sees the end, and a writer to its input an error.
+pub struct Left(Vec<i32>);
+
+impl Left {
+    /// Those that this process has now; `None`: they cannot be told, or a filter might kill for what it takes.
+    pub fn find() -> Option<Self> {
+        if filters::may_kill() {
+            return None;
+        }
+        // SAFETY: a query. What came over an exec has no such flag, and all that this command opens has it.
+        let is_inherited = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0;
+        Some(Self(locks::descriptors()?.into_iter().filter(|fd| *fd != 2).filter(is_inherited).collect()))
     }
-    let all: Vec<i32> = all.flatten().filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
-    let file = |fd: i32| fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|about| (about.dev(), about.ino()));
-    // The kernel shows a lock at the descriptor by which it was taken, and gives it up with any other of the same file.
-    let has_lock = |fd: &i32| {
-        let about = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap_or_default();
-        about.lines().any(|line| line.starts_with("lock:") && line.contains("POSIX"))
-    };
-    let locked: Vec<_> = all.iter().copied().filter(has_lock).map(file).collect();
-    // SAFETY: what came over an exec has no such flag, and all that this command opens has it. Nothing of this command
-    // reads standard input, or writes to standard output, from now on.
-    unsafe {
-        let is_inherited = |fd: &i32| libc::fcntl(*fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0;
-        let empty = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        for fd in all.into_iter().filter(is_inherited).filter(|fd| *fd != 2 && !locked.contains(&file(*fd))) {
-            match fd {
-                // A file that is opened later must not become a standard one.
-                0 | 1 if empty >= 0 => _ = libc::dup3(empty, fd, libc::O_CLOEXEC),
-                0 | 1 => {}
-                _ => _ = libc::close(fd),
+
+    /// Closes them.
+    pub fn close(self) {
+        let files = locks::closable(self.0);
+        // SAFETY: descriptors that nothing of this command uses: it neither reads standard input, nor writes to standard
+        // output, from now on.
+        unsafe {
+            let empty = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            for fd in &files {
+                match fd {
+                    // A file that is opened later must not become a standard one.
+                    0 | 1 if empty >= 0 => _ = libc::dup3(empty, *fd, libc::O_CLOEXEC),
+                    0 | 1 => {}
+                    _ => _ = libc::close(*fd),
+                }
+            }
+            if empty >= 0 {
+                libc::close(empty);
             }
         }
-        if empty >= 0 {
-            libc::close(empty);
-        }
+        locks::leave_others(files);
     }
 }
 

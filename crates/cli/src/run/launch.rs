@@ -1,7 +1,7 @@
 //! Starting a program without a descriptor of this command's, so that `ulimit -n` is the program's alone.
 //!
-//! std's way takes a pipe for the error of exec. Here this process waits until the program has begun, as after `vfork`,
-//! but on memory of its own; the error comes back in a page that both share.
+//! std's way takes a pipe for the error of exec. Here this process waits until the program has begun, and the error comes
+//! back in a page that both share (`begin.rs`).
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -11,36 +11,21 @@ use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use super::filters;
-use super::handed::Handed;
+use super::begin::Shared;
+use super::handed::{Handed, Left};
 use super::sys::Inherited;
+use super::{filters, locks};
 
 /// What stands for standard input, output and error; `None`: as they are here.
 pub type Files = [Option<RawFd>; 3];
 
-struct Shared(*mut AtomicI32);
-
-const BYTES: usize = 4096;
-
-impl Shared {
-    fn new() -> io::Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping.
-        let map = unsafe { libc::mmap(null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(map.cast())) }
-    }
-
-    fn error(&self) -> &AtomicI32 {
-        // SAFETY: zeroes at first, mapped until this is dropped, and an atomic.
-        unsafe { &*self.0 }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: made by `new`; there is no reference.
-        unsafe { libc::munmap(self.0.cast(), BYTES) };
-    }
+/// What becomes of the files that this process inherited, and that the program inherits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// They are closed here before the program begins.
+    Leave,
+    /// They stay, for the next program.
+    Keep,
 }
 
 fn string(text: impl Into<OsString>) -> io::Result<CString> {
@@ -78,34 +63,45 @@ fn inherited_environment() -> Vec<CString> {
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+fn pointers(strings: &[CString]) -> Vec<Pointer> {
     strings.iter().map(|s| s.as_ptr()).chain([null()]).collect()
 }
 
-/// The words and the environment of `command`, as exec takes them.
+/// The words and the environments of `command`, as exec takes them.
 struct Image {
     words: Vec<CString>,
-    variables: Vec<CString>,
+    /// Besides, where it differs, the environment as this process has it. Words and environment have a limit together,
+    /// which the program may have used up.
+    variables: Vec<Vec<CString>>,
 }
 
 impl Image {
     fn of(command: &Command) -> io::Result<Self> {
         let words = [command.get_program()].into_iter().chain(command.get_args());
-        Ok(Self { words: words.map(string).collect::<io::Result<_>>()?, variables: environment(command)? })
+        let mut variables = vec![environment(command)?, inherited_environment()];
+        variables.dedup();
+        Ok(Self { words: words.map(string).collect::<io::Result<_>>()?, variables })
     }
 
-    /// After it did not fit: whether it is another one now, with the environment as this process has it. Words and
-    /// environment have a limit together, which the program may have used up.
-    fn leave_out_changes(&mut self, error: &io::Error) -> bool {
-        let plain = inherited_environment();
-        let is_shorter = error.raw_os_error() == Some(libc::E2BIG) && plain != self.variables;
-        if is_shorter {
-            self.variables = plain;
-            LEFT_OUT.store(true, Ordering::Relaxed);
+    /// Becomes the program, with the first environment that fits; else the error. `tries` says how many did not fit.
+    fn exec(words: &[Pointer], variables: &[Vec<Pointer>], tries: &AtomicI32) -> i32 {
+        let mut error = 0;
+        for (i, variables) in variables.iter().enumerate() {
+            tries.store(i as i32, Ordering::Relaxed);
+            // SAFETY: lists of strings that end with a null pointer.
+            unsafe {
+                libc::execvpe(words[0], words.as_ptr(), variables.as_ptr());
+                error = *libc::__errno_location();
+            }
+            if error != libc::E2BIG {
+                break;
+            }
         }
-        is_shorter
+        error
     }
 }
+
+type Pointer = *const libc::c_char;
 
 /// A program had no room for the variables that this command adds.
 static LEFT_OUT: AtomicBool = AtomicBool::new(false);
@@ -118,62 +114,50 @@ pub fn had_no_room() -> bool {
 /// Has `command` take this process's place, with the signal state that this process inherited; returns only when that was not
 /// possible.
 pub fn replace(command: &Command, inherited: Inherited) -> io::Error {
-    let mut image = match Image::of(command) {
+    let image = match Image::of(command) {
         Ok(image) => image,
         Err(error) => return error,
     };
-    inherited.restore(0..3);
-    loop {
-        let (words, variables) = (pointers(&image.words), pointers(&image.variables));
-        // SAFETY: lists of strings that end with a null pointer.
-        unsafe { libc::execvpe(words[0], words.as_ptr(), variables.as_ptr()) };
-        let error = io::Error::last_os_error();
-        if !image.leave_out_changes(&error) {
-            return error;
-        }
-    }
+    let handed = Handed::read();
+    // The program has the locks of this process, so it is their thread whose place it takes.
+    locks::with(move || {
+        handed.take_death();
+        inherited.restore(0..3);
+        let variables: Vec<_> = image.variables.iter().map(|variables| pointers(variables)).collect();
+        io::Error::from_raw_os_error(Image::exec(&pointers(&image.words), &variables, &AtomicI32::new(0)))
+    })
 }
 
 /// Starts `command` with these files and the signal state that this process inherited. It has begun when this returns.
-pub fn start(command: &Command, files: Files, inherited: Inherited) -> io::Result<i32> {
-    let mut image = Image::of(command)?;
-    match start_image(&image, files, inherited) {
-        Err(error) if image.leave_out_changes(&error) => start_image(&image, files, inherited),
-        result => result,
-    }
-}
-
-fn start_image(image: &Image, files: Files, inherited: Inherited) -> io::Result<i32> {
-    let (words, variables) = (pointers(&image.words), pointers(&image.variables));
+pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) -> io::Result<i32> {
+    let image = Image::of(command)?;
+    let (words, variables) = (pointers(&image.words), image.variables.iter().map(|list| pointers(list)));
+    let variables: Vec<_> = variables.collect();
     let shared = Shared::new()?;
     let handed = Handed::read();
-    // SAFETY: a child with a copy of this memory, which does only what is allowed after a fork: it neither allocates nor
-    // takes locks. All signals are blocked, so that no handler runs in it.
-    unsafe {
-        let flags = (libc::CLONE_VFORK | libc::SIGCHLD) as usize;
-        let pid = libc::syscall(libc::SYS_clone, flags, 0usize, 0usize, 0usize, 0usize);
-        if pid < 0 {
-            return Err(io::Error::last_os_error());
+    // In the child: it neither allocates nor takes locks. All signals are blocked, so that no handler runs in it.
+    let exec = || {
+        handed.take();
+        inherited.restore((0..3).filter(|fd| files[*fd as usize].is_none()));
+        // SAFETY: no memory is involved.
+        let placed = (0..3).all(|fd| files[fd as usize].is_none_or(|file| unsafe { libc::dup2(file, fd) } >= 0));
+        // SAFETY: this thread's own.
+        let error = || unsafe { *libc::__errno_location() };
+        let error = if placed { Image::exec(&words, &variables, &shared.tries) } else { error() };
+        shared.error.store(error, Ordering::Relaxed);
+    };
+    let left = if own == Own::Leave { Left::find() } else { None };
+    let pid = shared.start(exec, left)?;
+    match shared.error.load(Ordering::Relaxed) {
+        0 => {
+            handed.let_go();
+            LEFT_OUT.fetch_or(shared.tries.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
+            Ok(pid)
         }
-        if pid == 0 {
-            handed.take();
-            inherited.restore((0..3).filter(|fd| files[*fd as usize].is_none()));
-            let placed = (0..3).all(|fd| files[fd as usize].is_none_or(|file| libc::dup2(file, fd) >= 0));
-            if placed {
-                libc::execvpe(words[0], words.as_ptr(), variables.as_ptr());
-            }
-            shared.error().store(*libc::__errno_location(), Ordering::Relaxed);
-            libc::_exit(127);
-        }
-        match shared.error().load(Ordering::Relaxed) {
-            0 => {
-                handed.let_go();
-                Ok(pid as i32)
-            }
-            error => {
-                libc::waitpid(pid as i32, null_mut(), 0);
-                Err(io::Error::from_raw_os_error(error))
-            }
+        error => {
+            // SAFETY: no status is asked for.
+            unsafe { libc::waitpid(pid, null_mut(), 0) };
+            Err(io::Error::from_raw_os_error(error))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `faultless run`: a program with the preload library in it, started as if directly.
 
+mod begin;
 mod child;
 mod compare;
 mod evidence;
@@ -8,6 +9,7 @@ pub mod filters;
 mod handed;
 mod launch;
 mod link;
+pub mod locks;
 mod options;
 pub mod program;
 mod reason;
@@ -25,6 +27,7 @@ use faultless_page::knobs::Knob;
 
 pub use child::{End, Running};
 use files::{Bringing, Files};
+pub use launch::Own;
 pub use options::{Args, library};
 pub use stack::with_room;
 
@@ -41,6 +44,7 @@ pub const FAILED: u8 = 125;
 
 /// Runs the program, and ends this process as the program ended; returns only when that was not possible.
 pub fn main(args: Args) -> ExitCode {
+    locks::keep();
     let done = args.with_file().map(Args::with_reserve).and_then(|args| match args.compare {
         Some(pairs) => compare::main(&args, pairs),
         None => run(args),
@@ -62,7 +66,8 @@ pub fn status_of(error: &anyhow::Error) -> u8 {
 /// Starts the program with its counters pages in `dir`.
 pub fn start(args: &Args, dir: &Path) -> Result<Running> {
     let command = args.covered(&options::library()?, Some(dir));
-    Ok(Running::start(&command, [None; 3], Inherited::read()).map_err(|error| NotStarted::new(args, &error))?)
+    Ok(Running::start(&command, [None; 3], Inherited::read(), Own::Leave)
+        .map_err(|error| NotStarted::new(args, &error))?)
 }
 
 /// A program that could not be started.
@@ -91,11 +96,6 @@ impl NotStarted {
 pub fn not_started(name: &std::ffi::OsStr, error: &std::io::Error) -> anyhow::Error {
     let (message, status) = child::not_started(name, error);
     NotStarted { message, status }.into()
-}
-
-/// The same for one that is not there.
-pub fn not_found(name: &std::ffi::OsStr) -> anyhow::Error {
-    not_started(name, &std::io::Error::from_raw_os_error(libc::ENOENT))
 }
 
 fn write_json(file: Option<Replaced>, value: &impl serde::Serialize) {
@@ -138,7 +138,7 @@ fn run(mut args: Args) -> Result<End> {
     if let (true, Some(socket)) = (args.is_known_plain, &args.reserve) {
         known.as_ref().and_then(Known::peak).into_iter().for_each(|peak| warm::expect(socket, peak));
     }
-    let running = match Running::start(&command, [None; 3], inherited) {
+    let running = match Running::start(&command, [None; 3], inherited, Own::Leave) {
         Ok(running) => running,
         Err(error) if launch::is_no_process(&error) => {
             complain(
@@ -149,7 +149,6 @@ fn run(mut args: Args) -> Result<End> {
         }
         Err(error) => return Err(NotStarted::new(&args, &error).into()),
     };
-    handed::leave_files();
     let pid = running.pid();
     let bringing = files.map(Files::start);
     let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;

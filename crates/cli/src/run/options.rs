@@ -149,6 +149,18 @@ fn preload(library: &Path, before: Option<OsString>) -> OsString {
     list
 }
 
+/// Whether what this command starts has the library anyway: another one that covers it is around this one.
+pub fn is_below_another() -> bool {
+    let list = std::env::var_os("LD_PRELOAD").filter(|list| !list.is_empty());
+    list.is_some_and(|list| library().is_ok_and(|library| is_preloaded(&library, &list)))
+}
+
+/// Whether the library is in this list, from whatever place.
+fn is_preloaded(library: &Path, list: &OsStr) -> bool {
+    let mut files = list.as_bytes().split(|b| b" :".contains(b)).map(|file| Path::new(OsStr::from_bytes(file)));
+    files.any(|file| file.file_name().is_some() && file.file_name() == library.file_name())
+}
+
 /// Options whose value is the next word.
 const WITH_VALUE: [&str; 14] = [
     "-s",
@@ -233,10 +245,10 @@ impl Args {
     }
 
     /// What is known of the program from earlier runs; `None` where settings decide whether it is covered, or say that
-    /// nothing is to be known.
+    /// nothing is to be known. Below another `run` that covers it, it has the library anyway.
     pub fn known(&self) -> Option<Known> {
         let decide = self.has_skips() || [Knob::NoChildren, Knob::Check].iter().any(|knob| self.is_on(*knob));
-        if !self.is_on(Knob::Profile) || decide || self.ruled_out().is_some() {
+        if !self.is_on(Knob::Profile) || decide || is_below_another() || self.ruled_out().is_some() {
             return None;
         }
         let file = program::find(&self.program[0], std::env::var_os("PATH").as_deref())?;
@@ -351,6 +363,8 @@ mod tests {
         assert_eq!(preload(Some("/b.so /c.so")), "/a/f.so:/b.so /c.so");
         assert_eq!(preload(Some("/a/f.so:/b.so")), "/a/f.so:/b.so");
         assert_eq!(preload(Some("/a/f.so2")), "/a/f.so:/a/f.so2");
+        let is_preloaded = |list: &str| is_preloaded(Path::new("/a/f.so"), OsStr::new(list));
+        assert_eq!(["", "/a/f.so2", "/b.so /c/f.so", "f.so:"].map(is_preloaded), [false, false, true, true]);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -86,15 +86,33 @@ impl fmt::Display for Program {
     }
 }
 
-/// Finds a command as execvp does.
+/// Finds a command as execvp does; one that is named by its path need not be there.
 pub fn find(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    search(name, path).ok()
+}
+
+/// The same, with the error of execvp where the search finds nothing.
+pub fn search(name: &OsStr, path: Option<&OsStr>) -> io::Result<PathBuf> {
     if name.as_bytes().contains(&b'/') {
-        return Some(name.into());
+        return Ok(name.into());
     }
-    let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
-    std::env::split_paths(path)
-        .map(|dir| dir.join(name))
-        .find(|file| std::fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0))
+    let mut error = io::Error::from_raw_os_error(libc::ENOENT);
+    if name.is_empty() {
+        return Err(error);
+    }
+    for file in std::env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin"))).map(|dir| dir.join(name)) {
+        let is_one = |about: &Metadata| about.is_file() && about.permissions().mode() & 0o111 != 0;
+        match std::fs::metadata(&file) {
+            Ok(about) if is_one(&about) => return Ok(file),
+            Ok(_) => error = io::Error::from_raw_os_error(libc::EACCES),
+            Err(other) => match other.raw_os_error() {
+                Some(libc::EACCES) => error = other,
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT) => {}
+                _ => return Err(other),
+            },
+        }
+    }
+    Err(error)
 }
 
 /// Finds out what a command runs.
@@ -295,6 +313,28 @@ mod tests {
         go[40..48].copy_from_slice(&(table as u64).to_le_bytes());
         (go[60], go[62]) = (3, 2);
         assert_eq!(kind_of("go", &go), Kind::Go);
+    }
+
+    /// As `execvp` and thus `env` have it.
+    #[test]
+    fn a_name_is_looked_for_until_something_is_wrong() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| dir.path().join(name));
+        [&first, &second].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        symlink("round", first.join("round")).unwrap();
+        symlink("/bin/true", second.join("round")).unwrap();
+        std::fs::create_dir(first.join("both")).unwrap();
+        symlink("/bin/true", second.join("both")).unwrap();
+        std::fs::write(first.join("text"), "").unwrap();
+        std::fs::set_permissions(first.join("text"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let path = std::env::join_paths([dir.path().join("none"), first, second.clone()]).unwrap();
+        let search =
+            |name: &str| search(OsStr::new(name), Some(&path)).map_err(|error| error.raw_os_error().unwrap());
+        assert_eq!(search("both"), Ok(second.join("both")));
+        let errors = [("round", libc::ELOOP), (".", libc::EACCES), ("..", libc::EACCES), ("text", libc::EACCES)];
+        errors.iter().for_each(|(name, error)| assert_eq!(search(name), Err(*error), "{name}"));
+        assert_eq!([search("none"), search("")], [Err(libc::ENOENT), Err(libc::ENOENT)]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use faultless_page::layout::Page;
 
 use super::evidence::{End, Evidence, Look};
 use super::launch;
-use super::options::Args;
+use super::options::{self, Args};
 use super::program::{self, Program};
 use super::sys;
 use faultless_measure::pages::{Counters, Dir};
@@ -90,7 +90,10 @@ impl Known<'_> {
         }
         if launch::had_no_room() {
             let why = "its arguments and environment leave no room for the variables of the library (ARG_MAX)";
-            return Some(Reason::Plain(why.into()));
+            return Some(match options::is_below_another() {
+                true => Reason::Lost(format!("{why}; it counts for the `faultless run` around this one")),
+                false => Reason::Plain(why.into()),
+            });
         }
         // The library could not know why its engine got no memory there.
         if self.evidence.running.as_ref().is_some_and(|look| look.in_valgrind) {

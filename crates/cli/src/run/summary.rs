@@ -121,11 +121,9 @@ impl Summary {
         let lost = dir.as_ref().is_ok_and(Dir::has_lost);
         let reason = (!is_covered).then(|| known.reason());
         let folded = dir.as_ref().map(Dir::folded).unwrap_or_default();
-        let served = pages.iter().filter(|page| page.is_served()).count()
-            + folded.0.iter().map(|sum| sum.served).sum::<usize>();
+        let served = pages.iter().filter(|page| page.is_served()).count() + folded.served();
         let what = if served == 0 && !lost { "Nothing" } else { "Of the program itself, nothing" };
-        let mut sum = Counters::sum(&pages);
-        folded.0.iter().for_each(|more| sum.add(&more.counters));
+        let sum = folded.with(&pages);
         let Outcome { end, wall, usage, .. } = outcome;
         Self {
             version: 3,

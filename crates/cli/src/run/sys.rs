@@ -101,6 +101,19 @@ pub fn with_long_files<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
+/// Calls `f` with every signal blocked, as a thread has them that starts in it.
+pub fn without_signals<R>(f: impl FnOnce() -> R) -> R {
+    // SAFETY: sets that are writable, of which the first is valid after the call.
+    unsafe {
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = f();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
+        result
+    }
+}
+
 /// Blocks every signal, for [`next_signal`] to take them one by one, and has ended children wait to be reaped.
 pub fn take_signals() {
     // SAFETY: a full set is valid, and so is the default action.
@@ -311,6 +324,16 @@ pub fn has_ended(pid: i32) -> bool {
         let mut info: libc::siginfo_t = zeroed();
         libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) == 0 && info.si_pid() == pid
     }
+}
+
+/// Whether a child has called exec since it was forked, as the kernel says.
+pub fn has_called_exec(pid: i32) -> bool {
+    const FORKED: u64 = 0x40;
+    let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    // number (name) state parent group session terminal its-group flags …
+    let flags = text.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & FORKED == 0)
 }
 
 /// Takes away children that have ended, but for `pid`: those that lost their parent, where this process takes them in (as

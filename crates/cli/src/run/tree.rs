@@ -91,7 +91,7 @@ pub fn programs(pages: &[Counters], folded: &Folded) -> Vec<Program> {
         plain_processes: sum.plain,
         ..Program::of(&sum.counters)
     };
-    for page in pages.iter().map(Program::of).chain(folded.0.iter().map(of_many)) {
+    for page in pages.iter().map(Program::of).chain(folded.programs.iter().map(of_many)) {
         match all.iter_mut().find(|program| program.name == page.name) {
             Some(program) => program.add(&page),
             None => all.push(page),
@@ -168,7 +168,10 @@ mod tests {
         assert!(text.contains("  cc1 x 2                 7 MiB in 7 requests, 3.50 MiB ready\n"), "{text}");
         assert!(text.contains("  sh                      2 requests left to the kernel\n"), "{text}");
         assert_eq!(Tree::Programs(&all[..1]).to_string(), "");
-        let folded = Folded(vec![Sum { counters: page(0, "cc1", 5, 0), served: 2, plain: 1 }]);
+        let folded = Folded {
+            programs: vec![Sum { counters: page(0, "cc1", 5, 0), served: 2, plain: 1 }],
+            ..Folded::default()
+        };
         let more = programs(&pages, &folded);
         assert_eq!((more[0].name.as_str(), more[0].bytes >> 20, more[0].processes()), ("cc1", 12, 5));
         let each = Tree::Processes(&pages).to_string();

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::select::Selection;
 use faultless_measure::pages::find::Covered;
-use faultless_measure::pages::{Counters, Regions};
+use faultless_measure::pages::{Counters, Folded, Regions};
 
 /// A line.
 #[derive(Serialize)]
@@ -21,6 +21,8 @@ pub struct Report {
     time_s: f64,
     over_s: f64,
     processes: Vec<Process>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folded_processes: Option<usize>,
     totals: BTreeMap<&'static str, u64>,
     memory: BTreeMap<&'static str, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +43,8 @@ struct Process {
     regions: Vec<Region>,
     #[serde(skip_serializing_if = "Option::is_none")]
     other_regions: Option<Others>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_faults: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -100,16 +104,15 @@ fn knobs(counters: &Counters) -> BTreeMap<&'static str, Value> {
 }
 
 impl Report {
-    /// What `processes` have counted: `counters`, in the same order.
+    /// What `processes` have counted: `counters`, in the same order, and `all` together.
     pub fn new(
         kind: &'static str,
         (time_s, over_s): (f64, f64),
         selection: &Selection,
         (processes, counters): (&[Covered], &[Counters]),
-        unreadable: Vec<String>,
+        all: &Counters,
     ) -> Self {
-        let sum = Counters::sum(counters);
-        let (totals, memory_of_all) = (named(selection, &sum), memory(&sum));
+        let (totals, memory_of_all) = (named(selection, all), memory(all));
         let processes = processes.iter().zip(counters).map(|(covered, counters)| {
             let (regions, other_regions) = regions(&counters.regions);
             Process {
@@ -123,6 +126,7 @@ impl Report {
                 knobs: knobs(counters),
                 regions,
                 other_regions,
+                page_faults: None,
             }
         });
         let processes = processes.collect();
@@ -132,11 +136,28 @@ impl Report {
             time_s,
             over_s,
             processes,
+            folded_processes: None,
             totals,
             memory: memory_of_all,
             page_faults: None,
-            unreadable,
+            unreadable: Vec::new(),
         }
+    }
+
+    /// With how many others counted, which are in the totals alone.
+    pub fn with_folded(self, folded: &Folded) -> Self {
+        Self { folded_processes: Some(folded.processes()), ..self }
+    }
+
+    /// With what is wrong with pages.
+    pub fn with_wrong(self, unreadable: Vec<String>) -> Self {
+        Self { unreadable, ..self }
+    }
+
+    /// With the page faults that the kernel took for each process, in their order, where that is known.
+    pub fn with_faults_of_each(mut self, faults: &[Option<u64>]) -> Self {
+        self.processes.iter_mut().zip(faults).for_each(|(process, faults)| process.page_faults = *faults);
+        self.with_faults(Some(faults.iter().flatten().sum()))
     }
 
     /// With the page faults that the kernel took.

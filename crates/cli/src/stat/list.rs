@@ -6,13 +6,14 @@ use anyhow::Result;
 use faultless_page::stats::{Counter, Unit};
 
 use super::json::Report;
-use super::show::{lines, short};
+use super::show::{faults, lines, short};
 use super::watch::Style;
 use super::{Args, signals};
 use crate::output::Out;
 use crate::run::complain;
 use faultless_measure::pages::Counters;
 use faultless_measure::pages::find::{self, All, Covered, Missing};
+use faultless_measure::pages::process::Stat;
 
 /// Lists them, once or at each interval.
 pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
@@ -29,7 +30,12 @@ pub fn main(args: &Args, style: Style, mut out: Out) -> Result<()> {
         }
         let counters: Vec<_> = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
         if style.json {
-            let report = Report::new("list", (0.0, 0.0), &style.selection, (&processes, &counters), wrong);
+            let (both, sum) = ((&*processes, &*counters), Counters::sum(&counters));
+            let mut report = Report::new("list", (0.0, 0.0), &style.selection, both, &sum).with_wrong(wrong);
+            if style.selection.has_faults {
+                let faults = |covered: &Covered| Stat::read(covered.pid).map(|stat| stat.faults);
+                report = report.with_faults_of_each(&processes.iter().map(faults).collect::<Vec<_>>());
+            }
             out.write(&report.line())?;
         } else {
             wrong.iter().for_each(|wrong| complain(wrong));
@@ -74,7 +80,10 @@ fn text(processes: &[Covered], counters: &[Counters], style: &Style, columns: us
     if style.selection.is_named {
         let one = |(covered, counters): (&Covered, &Counters)| {
             let title = format!("{} {}\n", covered.pid, covered.command());
-            title + &lines(&style.selection, counters, covered.age(), columns)
+            // Since its start, which was before it had counters.
+            let stat = Stat::read(covered.pid).filter(|_| style.selection.has_faults);
+            let kernel = stat.map_or_else(String::new, |stat| faults(Some(stat.faults), stat.age(), columns));
+            title + &kernel + &lines(&style.selection, counters, covered.age(), columns)
         };
         return both.map(one).collect();
     }

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use super::select::Selection;
 use super::{metrics, signals};
 use crate::run::complain;
+use faultless_measure::pages::Folded;
 use faultless_measure::pages::find::{self, All, Missing};
 
 /// Where requests come.
@@ -287,7 +288,7 @@ impl Source {
             *said = news;
         }
         let counters: Vec<_> = processes.iter_mut().map(|covered| covered.counters().clone()).collect();
-        metrics::text(&self.selection, &processes, &counters)
+        metrics::text(&self.selection, &processes, &counters, &Folded::default())
     }
 }
 

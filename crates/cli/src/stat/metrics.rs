@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use faultless_measure::pages::Counters;
 use faultless_measure::pages::find::Covered;
+use faultless_measure::pages::{Counters, Folded};
 use faultless_page::gauges::{GAUGES, Gauge};
 use faultless_page::knobs::{Kind, Knob, When};
 use faultless_page::stats::{Declared, Unit};
@@ -64,26 +64,38 @@ fn family(out: &mut String, (name, kind): (&str, &str), unit: Option<&str>, help
     let _ = writeln!(out, "# HELP {name} {}", quoted(help));
 }
 
-/// What `processes` have counted: `counters`, in the same order.
-pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters]) -> String {
-    // A program that took the place of another in its process stands for it.
-    let last: BTreeMap<u32, (&Covered, &Counters)> =
-        processes.iter().zip(counters).map(|both| (both.0.pid, both)).collect();
-    let labelled: Vec<_> = last
-        .iter()
-        .map(|(pid, both)| (format!("pid=\"{pid}\",command=\"{}\"", quoted(&both.0.command())), *both))
-        .collect();
+/// Processes by their labels. Those with the same ones are added up: one may have had the number of the other before.
+fn labelled<'a>(all: impl Iterator<Item = (u32, String, &'a Counters)>) -> BTreeMap<(u32, String), Counters> {
+    let mut labelled: BTreeMap<(u32, String), Counters> = BTreeMap::new();
+    for (pid, command, counters) in all {
+        let labels = format!("pid=\"{pid}\",command=\"{}\"", quoted(&command));
+        let sum = labelled.entry((pid, labels)).and_modify(|sum| sum.add(counters));
+        sum.or_insert_with(|| counters.clone());
+    }
+    labelled
+}
+
+/// What `processes` have counted: `counters`, in the same order; and those that were folded, with 0 in the place of their
+/// numbers.
+pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters], folded: &Folded) -> String {
+    let each =
+        processes.iter().zip(counters).map(|(covered, counters)| (covered.pid, covered.command(), counters));
+    let running = labelled(each);
+    let sums = folded.programs.iter().map(|sum| (0, sum.counters.name.clone(), &sum.counters));
+    let all = labelled(sums).into_iter().chain(running.clone());
+    let all: Vec<_> = all.map(|((_, labels), counters)| (labels, counters)).collect();
+    let labelled: Vec<_> = running.into_iter().map(|((_, labels), counters)| (labels, counters)).collect();
     let mut out = String::new();
     for (place, counter) in selection.places().zip(selection.declared()) {
         let name = name(counter);
         family(&mut out, (&name, "counter"), unit(counter), counter.meaning);
-        for (labels, (_, counters)) in &labelled {
+        for (labels, counters) in &all {
             let _ = writeln!(out, "{name}_total{{{labels}}} {}", value(counter, counters.values()[place]));
         }
     }
     let help = "Memory of files as it is now, by the names of /proc/meminfo.";
     family(&mut out, ("faultless_memory_bytes", "gauge"), Some("bytes"), help);
-    for (labels, (_, counters)) in &labelled {
+    for (labels, counters) in &labelled {
         for (gauge, declared) in Gauge::ALL.iter().zip(GAUGES) {
             let (name, value) = (declared.name, counters.gauge(*gauge));
             let _ = writeln!(out, "faultless_memory_bytes{{{labels},name=\"{name}\"}} {value}");
@@ -94,7 +106,7 @@ pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters])
         let declared = knob.declared();
         declared.when != When::Run && !matches!(declared.kind, Kind::Text | Kind::Choice(_))
     };
-    for (labels, (_, counters)) in &labelled {
+    for (labels, counters) in &labelled {
         for knob in Knob::ALL.iter().filter(is_number) {
             let (name, value) = (knob.declared().name, counters.knob(*knob));
             let _ = writeln!(out, "faultless_knob{{{labels},knob=\"{name}\"}} {value}");
@@ -102,7 +114,7 @@ pub fn text(selection: &Selection, processes: &[Covered], counters: &[Counters])
     }
     let help = "A covered process; plain: why it runs plain, empty if it does not.";
     family(&mut out, ("faultless_process", "info"), None, help);
-    for (labels, (_, counters)) in &labelled {
+    for (labels, counters) in &labelled {
         let plain = quoted(counters.plain().unwrap_or_default());
         let _ = writeln!(out, "faultless_process_info{{{labels},plain=\"{plain}\"}} 1");
     }
@@ -149,7 +161,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_whole_answer_too() {
-        let text = text(&Selection::of(&[Counter::MmapServed]), &[], &[]);
+        let text = text(&Selection::of(&[Counter::MmapServed]), &[], &[], &Folded::default());
         assert!(text.starts_with("# TYPE faultless_mmap_served counter\n# HELP ") && text.ends_with("\n# EOF\n"));
         assert_eq!(quoted(" a\"b\\c\nd "), "a\\\"b\\\\c\\nd");
     }

@@ -27,8 +27,8 @@ use crate::limits;
 use crate::output::Out;
 use crate::run::{self, End, FAILED, complain};
 use crate::settings::{self, Setting};
-use faultless_measure::pages::Dir;
 use faultless_measure::pages::find::Missing;
+use faultless_measure::pages::{Dir, Folded};
 pub use metrics::name as metric;
 pub use regions::text as regions;
 use select::Selection;
@@ -101,6 +101,9 @@ pub fn interval(text: &str) -> Result<Duration, String> {
 
 /// Watches, and ends as the program did if there is one.
 pub fn main(args: Args) -> ExitCode {
+    if !args.program.is_empty() {
+        run::locks::keep();
+    }
     let prepared = Selection::new(&args.event).and_then(|selection| {
         let usual = if args.program.is_empty() { Out::Stdout } else { Out::Stderr };
         Ok((selection, Out::new(args.output.as_deref(), usual)?))
@@ -136,15 +139,18 @@ fn fail(error: &anyhow::Error, status: u8) -> ExitCode {
 
 /// What all processes have counted, or those of one.
 fn open_metrics(pid: Option<u32>, selection: &Selection, mut out: Out) -> Result<()> {
-    let (processes, counters) = match pid {
+    let text = match pid {
         Some(pid) => {
             let mut target = Target::process(pid)?;
             let counters = target.read();
-            (target.processes, counters)
+            metrics::text(selection, target.processes(), &counters, target.folded())
         }
-        None => list::all()?,
+        None => {
+            let (processes, counters) = list::all()?;
+            metrics::text(selection, &processes, &counters, &Folded::default())
+        }
     };
-    out.write(&metrics::text(selection, &processes, &counters))
+    out.write(&text)
 }
 
 fn process(pid: u32, args: &Args, style: Style, out: Out) -> Result<()> {
@@ -170,7 +176,8 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     let dir = Dir::create().context("no place for counters")?;
     let running = run::start(&args, dir.path())?;
     limits::more_files();
-    let mut watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
+    let watch = Watch::new(Target::dir(dir.path().to_owned()), style, out).all_of_it();
+    let mut watch = watch.started(running.pid());
     let (ended, end) = channel::<u64>();
     let reporter = std::thread::Builder::new().spawn(move || -> Result<()> {
         let faults = loop {
@@ -183,7 +190,7 @@ fn command(args: Args, style: Style, out: Out) -> Result<End> {
     });
     // The program runs by now, and goes on without.
     let reporter = reporter.map_err(|error| complain(&format!("nothing is reported: no thread for it: {error}")));
-    let outcome = running.wait(|| ()).context("lost sight of the program")?;
+    let outcome = running.wait(|| dir.fold()).context("lost sight of the program")?;
     // The thread may have ended with an error.
     let _ = ended.send(outcome.usage.minor_faults + outcome.usage.major_faults);
     drop(ended);

@@ -6,12 +6,13 @@ use anyhow::{Context, Result};
 
 use crate::run::complain;
 use faultless_measure::pages::find::{self, All, Covered, Missing};
-use faultless_measure::pages::{Counters, is_alive};
+use faultless_measure::pages::process;
+use faultless_measure::pages::{Counters, Folded, Tree, is_alive};
 
 /// Processes that are watched together.
 pub struct Target {
-    /// Those found so far, in the order of their numbers.
-    pub processes: Vec<Covered>,
+    /// Those found so far, and what others counted whose pages were added up.
+    tree: Tree,
     /// Where new ones show up.
     dir: Option<PathBuf>,
     /// The command that they belong to; `None`: they are on their own.
@@ -21,29 +22,40 @@ pub struct Target {
 }
 
 impl Target {
-    /// Process `pid`, or all that it runs if it is `faultless run` or `faultless stat`.
-    pub fn process(pid: u32) -> Result<Self> {
+    /// Process `pid`, or all that it runs if it is `faultless run` or `faultless stat`. The number of a thread stands for
+    /// that of its process.
+    pub fn process(asked: u32) -> Result<Self> {
+        let pid = process::of_thread(asked).unwrap_or(asked);
         let of_process = || format!("process {pid}");
-        if let Some(dir) = find::tree(pid).with_context(of_process)?.filter(|_| is_alive(pid)) {
-            let mut target = Self { processes: Vec::new(), dir: Some(dir), command: Some(pid), said: Vec::new() };
-            target.look();
-            return Ok(target);
+        let tree = find::tree(pid).with_context(of_process)?.filter(|_| is_alive(pid));
+        let target = match tree {
+            Some(dir) => Self::new(Tree::default(), Some(dir), Some(pid)),
+            None => {
+                let processes = vec![find::process(pid).with_context(of_process)?];
+                Self::new(Tree { processes, ..Tree::default() }, None, None)
+            }
+        };
+        if pid != asked {
+            complain(&format!("{asked} is a thread of process {pid}"));
         }
-        let covered = find::process(pid).with_context(of_process)?;
-        Ok(Self { processes: vec![covered], dir: None, command: None, said: Vec::new() })
+        Ok(target)
     }
 
     /// All processes that leave their pages in `dir`.
     pub fn dir(dir: PathBuf) -> Self {
-        Self { processes: Vec::new(), dir: Some(dir), command: Some(std::process::id()), said: Vec::new() }
+        Self::new(Tree::default(), Some(dir), Some(std::process::id()))
+    }
+
+    fn new(tree: Tree, dir: Option<PathBuf>, command: Option<u32>) -> Self {
+        let mut target = Self { tree, dir, command, said: Vec::new() };
+        target.look();
+        target
     }
 
     /// Looks for processes that came up.
     fn look(&mut self) {
         if let Some(dir) = &self.dir {
-            let All { found, mut wrong, closed } = find::in_tree(dir, &self.processes);
-            self.processes.extend(found);
-            self.processes.sort_by_key(|covered| covered.pid);
+            let All { mut wrong, closed, .. } = self.tree.look(dir);
             if closed > 0 {
                 wrong.push(Missing::Closed(closed).to_string());
             }
@@ -63,13 +75,28 @@ impl Target {
         if self.dir.is_none() {
             self.follow();
         }
-        self.processes.iter_mut().map(|covered| covered.counters().clone()).collect()
+        self.tree.processes.iter_mut().map(|covered| covered.counters().clone()).collect()
     }
 
     /// Takes up the page of the next program in the same process.
     fn follow(&mut self) {
-        let next = self.processes.last().filter(|last| last.runs()).and_then(find::successor);
-        self.processes.extend(next);
+        let next = self.tree.processes.last().filter(|last| last.runs()).and_then(find::successor);
+        self.tree.processes.extend(next);
+    }
+
+    /// The processes with pages.
+    pub fn processes(&self) -> &[Covered] {
+        &self.tree.processes
+    }
+
+    /// The same, to be kept.
+    pub fn into_processes(self) -> Vec<Covered> {
+        self.tree.processes
+    }
+
+    /// What processes without pages of their own counted before they ended.
+    pub fn folded(&self) -> &Folded {
+        &self.tree.folded
     }
 
     /// Whether these are all processes of one command.
@@ -81,16 +108,17 @@ impl Target {
     pub fn is_over(&self) -> bool {
         match self.command {
             Some(pid) => !is_alive(pid),
-            None => !self.processes.iter().any(Covered::runs),
+            None => !self.processes().iter().any(Covered::runs),
         }
     }
 
     /// For people.
     pub fn title(&self) -> String {
-        match (self.command, self.processes.first()) {
+        let processes = self.processes().len() + self.folded().processes();
+        match (self.command, self.processes().first()) {
             (None, Some(covered)) => format!("process {} ({})", covered.pid, covered.command()),
-            (Some(_), _) if self.processes.len() == 1 => "1 process".into(),
-            _ => format!("{} processes", self.processes.len()),
+            (Some(_), _) if processes == 1 => "1 process".into(),
+            _ => format!("{processes} processes"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Watching: what is counted from one look to the next, and when to look.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -14,7 +15,7 @@ use super::target::Target;
 use crate::output::Out;
 use faultless_measure::figures::wrap_at;
 use faultless_measure::pages::find::Covered;
-use faultless_measure::pages::{Counters, Regions};
+use faultless_measure::pages::{Counters, Folded, Regions};
 
 /// How often is looked for processes that come up and end.
 pub const LOOK: Duration = Duration::from_millis(50);
@@ -43,47 +44,73 @@ pub struct Watch {
     /// The last report of an interval, and how many there were.
     last: Duration,
     reports: u64,
-    /// What each process had counted when it was first seen, and at the last report.
-    base: Vec<(u32, u64, Counters)>,
-    reported: Vec<(u32, u64, Counters)>,
+    /// What was counted before the watch began, and at the last report.
+    base: Moment,
+    reported: Moment,
     faults: Faults,
 }
 
-/// What was counted since `before`; all of it by a process that is not in there.
-fn since(now: &[Counters], before: &[(u32, u64, Counters)]) -> Vec<Counters> {
-    let old = |page: &Counters| before.iter().find(|(pid, start, _)| (*pid, *start) == (page.pid, page.start_ns));
-    now.iter().map(|page| old(page).map_or_else(|| page.clone(), |(_, _, old)| page.since(old))).collect()
+/// What had been counted at one moment.
+struct Moment {
+    /// By each process that had a page, by its number and since when it counts.
+    each: HashMap<(u32, u64), Counters>,
+    /// By all, also by those without a page.
+    all: Counters,
 }
 
-fn remember(now: &[Counters]) -> Vec<(u32, u64, Counters)> {
-    now.iter().map(|page| (page.pid, page.start_ns, page.clone())).collect()
+impl Moment {
+    fn new() -> Self {
+        Self { each: HashMap::new(), all: Counters::zero() }
+    }
+
+    /// The same moment, if this is what is read now.
+    fn of(now: &[Counters], folded: &Folded) -> Self {
+        let each = now.iter().map(|page| ((page.pid, page.start_ns), page.clone())).collect();
+        Self { each, all: folded.with(now) }
+    }
+
+    /// What each process has counted since; all of it where it is not known here.
+    fn each_since(&self, now: &[Counters]) -> Vec<Counters> {
+        let old = |page: &Counters| self.each.get(&(page.pid, page.start_ns));
+        now.iter().map(|page| old(page).map_or_else(|| page.clone(), |old| page.since(old))).collect()
+    }
+
+    /// What all have counted since.
+    fn all_since(&self, now: &[Counters], folded: &Folded) -> Counters {
+        folded.with(now).since(&self.all)
+    }
 }
 
 impl Watch {
     /// Watches `target` from now on.
     pub fn new(mut target: Target, style: Style, out: Out) -> Self {
-        let base = remember(&target.read());
+        let now = target.read();
+        let [base, reported] = [(); 2].map(|()| Moment::of(&now, target.folded()));
         let shown = if style.selection.is_named { style.selection.clone() } else { Selection::of(MAIN) };
         let intervals = Intervals::new(shown, out.columns());
-        let reported = base.clone();
         let (start, last) = (Instant::now(), Duration::ZERO);
         let mut faults = Faults::default();
-        faults.look(&target.processes);
+        faults.look(target.processes());
         faults.begin();
         Self { target, style, out, intervals, start, last, reports: 0, base, reported, faults }
     }
 
     /// Counts from the start of each process, not from now.
     pub fn all_of_it(mut self) -> Self {
-        self.base.clear();
-        self.reported.clear();
+        (self.base, self.reported) = (Moment::new(), Moment::new());
         self.faults = Faults::default();
+        self
+    }
+
+    /// All that is watched was started by this process.
+    pub fn started(mut self, program: i32) -> Self {
+        self.faults = Faults::below(program as u32);
         self
     }
 
     fn read(&mut self) -> Vec<Counters> {
         let now = self.target.read();
-        self.faults.look(&self.target.processes);
+        self.faults.look(self.target.processes());
         now
     }
 
@@ -110,18 +137,17 @@ impl Watch {
     fn report(&mut self, now: &[Counters]) -> Result<()> {
         let time = self.start.elapsed();
         let seconds = (time.as_secs_f64(), (time - self.last).as_secs_f64());
-        let counted = since(now, &self.reported);
+        let counted = self.reported.each_since(now);
+        let all = self.reported.all_since(now, self.target.folded());
         let faults = self.faults.report();
         let faults = self.shown(faults);
         let text = if self.style.json {
-            let processes = (&*self.target.processes, &*counted);
-            let report = Report::new("interval", seconds, &self.style.selection, processes, Vec::new());
-            report.with_faults(faults).line()
+            self.json("interval", seconds, &counted, &all).with_faults(faults).line()
         } else {
-            self.intervals.line(&Counters::sum(&counted), faults, seconds.0, seconds.1)
+            self.intervals.line(&all, faults, seconds.0, seconds.1)
                 + &self.regions(counted.iter().map(|counted| counted.regions.active()))
         };
-        self.reported = remember(now);
+        self.reported = Moment::of(now, self.target.folded());
         // On the beat, also when a look came late.
         let interval = self.style.interval.unwrap_or(LOOK);
         let beats = (time - self.last).as_nanos() / interval.as_nanos().max(1);
@@ -143,7 +169,7 @@ impl Watch {
     /// Reports everything since the start of the oldest process.
     pub fn so_far(mut self) -> Result<()> {
         let now = self.read();
-        let over = self.target.processes.iter().map(Covered::age).fold(0.0, f64::max);
+        let over = self.target.processes().iter().map(Covered::age).fold(0.0, f64::max);
         let faults = self.faults.total();
         self.total(&now, over, faults)
     }
@@ -152,7 +178,8 @@ impl Watch {
     pub fn finish(mut self, faults: Option<u64>) -> Result<()> {
         let now = self.read();
         faults.into_iter().for_each(|all| self.faults.settle(all));
-        let has_counted = || since(&now, &self.reported).iter().any(|page| page.values().iter().any(|n| *n > 0));
+        let more = self.reported.all_since(&now, self.target.folded());
+        let has_counted = || more.values().iter().any(|n| *n > 0);
         let has_faults = self.shown(1).is_some() && self.faults.has_more();
         if self.style.interval.is_some() && (has_faults || has_counted()) {
             // What the last, shorter interval counted, and faults that no look met: the lines add up to the totals.
@@ -163,12 +190,17 @@ impl Watch {
         self.total(&now, over, faults)
     }
 
+    fn json(&self, kind: &'static str, times: (f64, f64), counted: &[Counters], all: &Counters) -> Report {
+        let processes = (self.target.processes(), counted);
+        Report::new(kind, times, &self.style.selection, processes, all).with_folded(self.target.folded())
+    }
+
     /// The regions of all processes, if there are any.
     fn regions(&self, all: impl Iterator<Item = Regions>) -> String {
         if !self.style.selection.wants_regions() {
             return String::new();
         }
-        let have = self.target.processes.iter().zip(all).filter(|(_, regions)| !regions.is_empty());
+        let have = self.target.processes().iter().zip(all).filter(|(_, regions)| !regions.is_empty());
         let one = |(covered, regions): (&Covered, Regions)| {
             let title = format!("regions of {} ({}):\n", covered.pid, covered.command());
             title + &regions::text(&regions, self.out.columns())
@@ -180,7 +212,7 @@ impl Watch {
     fn plain(&self, all: &[Counters]) -> String {
         let of = self
             .target
-            .processes
+            .processes()
             .iter()
             .zip(all)
             .filter_map(|(covered, counted)| Some((covered, counted.plain()?)));
@@ -192,19 +224,18 @@ impl Watch {
     }
 
     fn total(&mut self, now: &[Counters], over: f64, faults: u64) -> Result<()> {
-        let counted = since(now, &self.base);
+        let counted = self.base.each_since(now);
+        let all = self.base.all_since(now, self.target.folded());
         let faults = self.shown(faults);
         let text = if self.style.json {
-            let processes = (&*self.target.processes, &*counted);
-            let report = Report::new("total", (over, over), &self.style.selection, processes, Vec::new());
-            report.with_faults(faults).line()
+            self.json("total", (over, over), &counted, &all).with_faults(faults).line()
         } else {
             let title = format!("faultless: {}, {:.2} s", self.target.title(), over);
             wrap_at(&title, "", self.out.columns())
                 + "\n"
                 + &self.plain(&counted)
                 + &show::faults(faults, over, self.out.columns())
-                + &show::lines(&self.style.selection, &Counters::sum(&counted), over, self.out.columns())
+                + &show::lines(&self.style.selection, &all, over, self.out.columns())
                 + &self.regions(counted.iter().map(|counted| counted.regions.clone()))
         };
         self.out.write(&text)

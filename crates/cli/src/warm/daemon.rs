@@ -109,7 +109,7 @@ pub fn serve(socket: &Path, wanted: Wanted, begun: impl FnOnce(&Status) -> Resul
 /// What one daemon has at a time. One that has it and is not found any more is about to end; one that begins is found
 /// soon. `None`: another daemon serves.
 fn lock(socket: &Path) -> Result<Option<File>> {
-    let path = socket.with_extension("lock");
+    let path = place::lock_of(socket);
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(file) = sys::lock(&path).with_context(|| path.display().to_string())? {

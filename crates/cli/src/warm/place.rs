@@ -1,6 +1,5 @@
 //! Where the daemon listens: a socket of this user's alone.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -34,16 +33,25 @@ pub fn prepare(socket: &Path) -> Result<()> {
     own::make_directory(dir, 0o700)
 }
 
-/// Whether there is a socket of this user's.
+/// The file beside the socket that one daemon has at a time.
+pub fn lock_of(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+/// Whether there is a socket of this user's, in a directory that others can neither change nor have put in its place.
 pub fn is_own(socket: &Path) -> bool {
-    let about = socket.symlink_metadata();
-    about.is_ok_and(|about| about.file_type().is_socket() && about.uid() == own::user())
+    let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else { return false };
+    let about =
+        own::Directory::open(dir).ok().filter(own::Directory::is_safe).and_then(|dir| dir.about(name).ok());
+    about.is_some_and(|about| about.st_mode & libc::S_IFMT == libc::S_IFSOCK && about.st_uid == own::user())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -61,6 +69,27 @@ mod tests {
         assert!(prepare(Path::new("socket")).is_err());
         assert!(prepare(&dir.path().join("x".repeat(200))).is_err());
         assert!(!is_own(&socket) && !is_own(dir.path()));
+    }
+
+    #[test]
+    fn a_socket_is_trusted_where_others_can_change_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let [own, link] = ["own", "link"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&own).unwrap();
+        let _socket = std::os::unix::net::UnixDatagram::bind(own.join("socket")).unwrap();
+        std::fs::write(own.join("file"), "").unwrap();
+        // As in /tmp, where another user may put a link to any directory of this one.
+        std::os::unix::fs::symlink("own", &link).unwrap();
+        assert!(is_own(&own.join("socket")));
+        assert!(![own.join("file"), own.join("none"), link.join("socket")].iter().any(|path| is_own(path)));
+        std::fs::set_permissions(&own, Permissions::from_mode(0o777)).unwrap();
+        assert!(!is_own(&own.join("socket")));
+    }
+
+    #[test]
+    fn a_socket_is_not_its_own_lock() {
+        let of = |socket: &str| lock_of(Path::new(socket));
+        assert_eq!(["/a/socket", "/a/x.lock"].map(of), ["/a/socket.lock", "/a/x.lock.lock"].map(PathBuf::from));
     }
 
     #[test]

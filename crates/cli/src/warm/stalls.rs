@@ -10,6 +10,8 @@ use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::{Duration, Instant};
 
+use faultless_base::sys::pressure;
+
 const PRESSURE: &str = "/proc/pressure/memory";
 
 /// What the kernel told means this.
@@ -37,7 +39,7 @@ pub struct Stalls {
 impl Stalls {
     /// Asks the kernel; `None`: it does not tell.
     pub fn ask() -> Option<Self> {
-        let before = waited()?;
+        let before = pressure::stalled()?;
         let of = |window: Duration| {
             let mut trigger = OpenOptions::new().read(true).write(true).open(PRESSURE).ok()?;
             let what = format!("some {} {}\0", least(window), window.as_micros());
@@ -60,7 +62,7 @@ impl Stalls {
 
     /// The kernel told. What it tells next is of others, unless the daemon goes on.
     pub fn told(&mut self, now: Instant) -> Told {
-        let told = self.meaning(waited(), now);
+        let told = self.meaning(pressure::stalled(), now);
         if told == Told::Own {
             self.filled = None;
         }
@@ -81,28 +83,9 @@ fn least(window: Duration) -> u64 {
     window.as_micros() as u64 / 10
 }
 
-/// Microseconds that tasks have waited for memory since the machine began.
-fn waited() -> Option<u64> {
-    total(&std::fs::read_to_string(PRESSURE).ok()?)
-}
-
-fn total(text: &str) -> Option<u64> {
-    let some = text.lines().find(|line| line.starts_with("some "))?;
-    some.split_whitespace().find_map(|word| word.strip_prefix("total=")?.parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_time_that_some_tasks_waited_is_read() {
-        let text = "some avg10=0.00 avg60=0.99 total=292302179\nfull avg10=0.00 avg60=0.00 total=98769980\n";
-        assert_eq!(total(text), Some(292_302_179));
-        for text in ["", "full total=7\n", "some avg10=0.00\n", "some total=\n", "some total=-1\n"] {
-            assert_eq!(total(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn what_was_before_and_what_the_daemon_takes_itself_is_no_pressure() {

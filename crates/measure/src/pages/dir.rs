@@ -6,16 +6,17 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{DirBuilder, DirEntry, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, DirEntryExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use faultless_base::sys::page_file;
 use faultless_page::layout::Page;
 
+use super::folded::{Folder, number_aside};
 use super::owner::Owner;
 use super::process::{self, Nested, Process};
 use super::{Counters, Folded, Source, variable};
@@ -28,7 +29,7 @@ const LOST: &str = "lost";
 /// A directory for counters pages, removed when dropped, or later if a process still counts in it.
 pub struct Dir {
     path: PathBuf,
-    folded: RefCell<Folded>,
+    folder: RefCell<Folder>,
 }
 
 /// Where a command with these variables makes one: in memory if there is such a place, the user's own or one for all
@@ -103,6 +104,44 @@ pub fn pages(dir: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(pages)
 }
 
+/// A page in a directory that may change meanwhile.
+pub struct Listed {
+    /// As of [`pages`]; 0 where the name does not tell.
+    pub pid: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    /// The number of its file.
+    pub inode: u64,
+    /// It is about to be folded, with this number.
+    pub aside: Option<u64>,
+}
+
+/// All of them, those last that are about to be folded.
+pub fn listed(dir: &Path) -> io::Result<Vec<Listed>> {
+    let page = |entry: DirEntry| {
+        let (path, inode) = (entry.path(), entry.ino());
+        let name = entry.file_name().into_string().ok()?;
+        match Owner::parse(&name) {
+            Some(owner) => Some(Listed { pid: owner.here(), path, inode, aside: None }),
+            None => Some(Listed { pid: 0, path, inode, aside: Some(number_aside(&name)?) }),
+        }
+    };
+    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(page).collect();
+    pages.sort_by_key(|page| page.aside);
+    Ok(pages)
+}
+
+/// Removes a directory. Under another name: who reads it would see a part of it as the whole.
+fn remove(dir: &Path) {
+    // No command makes a million.
+    let mut gone = dir.as_os_str().to_owned();
+    gone.push("000000");
+    let dir = Some(PathBuf::from(gone))
+        .filter(|gone| std::fs::rename(dir, gone).is_ok())
+        .unwrap_or_else(|| dir.to_owned());
+    let _ = std::fs::remove_dir_all(dir);
+}
+
 /// Whether a process goes on that counts in this directory.
 fn is_in_use(dir: &Path) -> io::Result<bool> {
     let pages = owned(dir)?;
@@ -118,7 +157,7 @@ fn sweep() {
     let is_left = |(maker, dir): &(Process, PathBuf)| !maker.runs() && user_of(dir) == Some(user);
     for (_, dir) in all().into_iter().filter(is_left) {
         if is_in_use(&dir).is_ok_and(|is| !is) {
-            let _ = std::fs::remove_dir_all(dir);
+            remove(&dir);
         }
     }
 }
@@ -160,7 +199,7 @@ impl Dir {
             match DirBuilder::new().mode(0o711).create(&dir) {
                 Ok(()) => {
                     std::fs::set_permissions(&dir, Permissions::from_mode(0o711))?;
-                    return Ok(Self { path: dir, folded: RefCell::default() });
+                    return Ok(Self { path: dir, folder: RefCell::default() });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
                 Err(error) => return Err(error),
@@ -211,12 +250,12 @@ impl Dir {
 
     /// Has pages of ended processes make room for others, if there are many.
     pub fn fold(&self) {
-        self.folded.borrow_mut().take(&self.path);
+        self.folder.borrow_mut().take(&self.path);
     }
 
     /// What was on the pages that made room.
     pub fn folded(&self) -> Folded {
-        self.folded.borrow().clone()
+        self.folder.borrow().folded().clone()
     }
 
     /// Reads every page: those understood, in order of process, and what is wrong with the others.
@@ -236,7 +275,7 @@ impl Drop for Dir {
     fn drop(&mut self) {
         // A process that outlives the command can still be watched: a later command's `sweep` removes its page.
         if !is_in_use(&self.path).unwrap_or(false) {
-            let _ = std::fs::remove_dir_all(&self.path);
+            remove(&self.path);
         }
     }
 }

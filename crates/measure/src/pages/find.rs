@@ -3,7 +3,6 @@
 //! A process is covered when it has a page: a segment of shared memory that it made itself, or the file DIR/PID in
 //! the directory that its environment names.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +28,8 @@ pub struct Covered {
     source: Option<Source>,
     /// The file, if it is one.
     path: Option<PathBuf>,
+    /// Its number, in the directory of a command.
+    pub(super) inode: Option<u64>,
     last: Counters,
 }
 
@@ -37,11 +38,11 @@ impl Covered {
         let last = source.read()?;
         let named = if last.name.is_empty() { "?".into() } else { last.name.clone() };
         let (name, started) = stat.map_or_else(|| (named, None), |stat| (stat.name, Some(stat.started)));
-        Ok(Self { pid, name, started, source: Some(source), path: None, last })
+        Ok(Self { pid, name, started, source: Some(source), path: None, inode: None, last })
     }
 
     /// In a directory of the user `user`: files of others are none of its.
-    fn in_file(pid: u32, path: PathBuf, user: u32) -> Result<Self, PageError> {
+    pub(super) fn in_file(pid: u32, path: PathBuf, user: u32) -> Result<Self, PageError> {
         // Before the file is open: its descriptor may be the last one.
         let stat = Stat::find(pid).map_err(PageError::Read)?;
         let has_ended = pid != 0 && stat.is_none();
@@ -206,10 +207,20 @@ fn in_segment(pid: u32) -> Option<Result<Covered, PageError>> {
     pages.max_by_key(|page| page.as_ref().map_or(0, |covered| covered.last.start_ns))
 }
 
+/// Why `/proc` shows no process of this number.
+pub fn absent(pid: u32) -> Missing {
+    match () {
+        () if !is_proc_there() => Missing::Unseen,
+        // It is there, and /proc hides those of others (hidepid).
+        () if !is_alive(pid) && process::exists(pid) => Missing::Foreign,
+        () => Missing::Process,
+    }
+}
+
 /// The process `pid`.
 pub fn process(pid: u32) -> Result<Covered, Missing> {
     if Stat::read(pid).is_none() {
-        return Err(if is_proc_there() { Missing::Process } else { Missing::Unseen });
+        return Err(absent(pid));
     }
     if let Some(found) = in_segment(pid) {
         return found.map_err(|error| match error {
@@ -293,23 +304,6 @@ pub fn tree(pid: u32) -> Result<Option<PathBuf>, Missing> {
     }
 }
 
-/// The pages in such a directory beyond those that are `known`.
-pub fn in_tree(dir: &Path, known: &[Covered]) -> All {
-    let mut all = All::default();
-    let mut unread = Unread::default();
-    let known: HashSet<&Path> = known.iter().filter_map(|covered| covered.path.as_deref()).collect();
-    let Some(user) = dir::user_of(dir) else { return all };
-    let pages = dir::pages(dir).unwrap_or_else(|error| {
-        unread.note(error);
-        Vec::new()
-    });
-    for (pid, path) in pages.into_iter().filter(|(_, path)| !known.contains(path.as_path())) {
-        let found = Covered::in_file(pid, path, user);
-        all.take(pid, found, &mut unread);
-    }
-    all.finish(unread)
-}
-
 /// Whether processes can be seen at all.
 pub fn is_proc_there() -> bool {
     Path::new("/proc/self/stat").exists()
@@ -334,14 +328,14 @@ pub struct All {
 
 /// Pages and processes that could not be read though they are there.
 #[derive(Default)]
-struct Unread {
+pub(super) struct Unread {
     number: usize,
     why: Option<io::Error>,
 }
 
 impl Unread {
     /// Unless it has gone, or is nothing that the library made: a link, a socket.
-    fn note(&mut self, error: io::Error) {
+    pub(super) fn note(&mut self, error: io::Error) {
         let gone = [libc::ENOENT, libc::ESRCH, libc::ELOOP, libc::ENXIO];
         if error.raw_os_error().is_none_or(|number| !gone.contains(&number)) {
             self.number += 1;
@@ -351,7 +345,7 @@ impl Unread {
 }
 
 impl All {
-    fn take(&mut self, pid: u32, found: Result<Covered, PageError>, unread: &mut Unread) {
+    pub(super) fn take(&mut self, pid: u32, found: Result<Covered, PageError>, unread: &mut Unread) {
         match found {
             Ok(covered) => self.found.push(covered),
             Err(PageError::Read(error)) if error.kind() == io::ErrorKind::PermissionDenied => self.closed += 1,
@@ -362,7 +356,7 @@ impl All {
         }
     }
 
-    fn finish(mut self, unread: Unread) -> Self {
+    pub(super) fn finish(mut self, unread: Unread) -> Self {
         self.wrong.sort();
         self.wrong.dedup();
         if let Some(why) = unread.why {

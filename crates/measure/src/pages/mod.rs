@@ -10,6 +10,7 @@ pub mod process;
 pub mod regions;
 pub mod segment;
 mod source;
+mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -28,6 +29,7 @@ pub use dir::Dir;
 pub use folded::{Folded, Sum};
 pub use regions::Regions;
 pub use source::Source;
+pub use tree::Tree;
 
 /// Whether there is such a process.
 pub fn is_alive(pid: u32) -> bool {

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use faultless_base::sys::raw::boot_ns;
+
 /// A process: its number alone may be taken again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
@@ -30,11 +32,15 @@ impl Process {
 
     /// Whether it was started after that moment, in ns since the machine was.
     pub fn is_younger_than(self, ns: u64) -> bool {
-        // SAFETY: no pointers.
-        let hertz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
         // Both are rounded.
-        self.started > ns / (1_000_000_000 / hertz) + 1
+        self.started > ns / (1_000_000_000 / hertz()) + 1
     }
+}
+
+/// Ticks of the kernel's in a second.
+fn hertz() -> u64 {
+    // SAFETY: no pointers.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64
 }
 
 /// The number of this process's PID namespace.
@@ -91,6 +97,26 @@ pub fn user(pid: u32) -> Option<u32> {
     effective(&String::from_utf8_lossy(&status))
 }
 
+/// The process of a thread, by the thread's number; a process is its first thread's. `None`: there is none, or this user
+/// may not see it.
+pub fn of_thread(number: u32) -> Option<u32> {
+    let status = std::fs::read(format!("/proc/{number}/status")).ok()?;
+    process_in(&String::from_utf8_lossy(&status))
+}
+
+/// The same in the text of `/proc/PID/status`.
+fn process_in(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// Whether there is a process or a thread with this number, seen in `/proc` or not.
+pub fn exists(number: u32) -> bool {
+    let Some(number) = i32::try_from(number).ok().filter(|number| *number > 0) else { return false };
+    // SAFETY: no memory is involved, and no signal sent.
+    let answer = unsafe { libc::kill(number, 0) };
+    answer == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 /// The second of the users in the text of `/proc/PID/status`.
 fn effective(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().nth(1)?.parse().ok()
@@ -119,6 +145,10 @@ pub struct Stat {
     pub started: u64,
     /// Page faults that the kernel took for it, with input or without.
     pub faults: u64,
+    /// Those of its children that it has waited for, and of theirs.
+    pub waited_faults: u64,
+    /// The process that it is a child of.
+    pub parent: u32,
 }
 
 impl Stat {
@@ -138,19 +168,26 @@ impl Stat {
         }
     }
 
+    /// For how long it has been there, in seconds.
+    pub fn age(&self) -> f64 {
+        (boot_ns() as f64 / 1e9 - self.started as f64 / hertz() as f64).max(0.0)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         // The name can hold anything, also a bracket.
         let (start, rest) = text.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
         let state = fields.next()?;
         let mut number = |skipped| fields.nth(skipped)?.parse::<u64>().ok();
-        // Its own, then those of its children.
-        let faults = number(6)?.saturating_add(number(1)?);
+        let parent = u32::try_from(number(0)?).ok()?;
+        // Its own and those of its children by turns, first without input and then with it.
+        let [own, waited, own_input, waited_input] = [number(5)?, number(0)?, number(0)?, number(0)?];
+        let (faults, waited_faults) = (own.saturating_add(own_input), waited.saturating_add(waited_input));
         // A process whose first thread has ended goes on with the others.
-        let has_ended = number(7)? < 2 && matches!(state, "Z" | "X");
+        let has_ended = number(6)? < 2 && matches!(state, "Z" | "X");
         let started = number(1)?;
         let name = super::shown(start.split_once('(')?.1);
-        (!has_ended).then_some(Self { name, started, faults })
+        (!has_ended).then_some(Self { name, started, faults, waited_faults, parent })
     }
 }
 
@@ -164,7 +201,9 @@ mod tests {
     fn a_name_may_hold_anything() {
         let stat = Stat::parse(STAT).unwrap();
         assert_eq!((stat.name.as_str(), stat.started, numbers_in(STATUS)), ("a) b", 345, Some(vec![4711, 17, 1])));
-        assert_eq!(stat.faults, 101 + 3);
+        assert_eq!((stat.faults, stat.waited_faults, stat.parent), (101 + 3, 40 + 50, 1));
+        assert_eq!(process_in("Name:\tTgid:\nTgid:\t4711\nPid:\t4712\n"), Some(4711));
+        assert_eq!((process_in(""), of_thread(std::process::id())), (None, Some(std::process::id())));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use faultless_measure::pages::{Counters, Dir};
+use faultless_measure::pages::Dir;
 use faultless_page::stats::COUNTERS;
 
 use crate::file::{COUNTED_VERSION, Counted};
@@ -16,10 +16,8 @@ pub fn counted(dir: &io::Result<Dir>) -> Counted {
     let (pages, mut unreadable) =
         read.unwrap_or_else(|error| (Vec::new(), vec![format!("no place for counters: {error}")]));
     let folded = dir.as_ref().map(Dir::folded).unwrap_or_default();
-    let mut sum = Counters::sum(&pages);
-    folded.0.iter().for_each(|more| sum.add(&more.counters));
-    let served = pages.iter().filter(|page| page.is_served()).count()
-        + folded.0.iter().map(|sum| sum.served).sum::<usize>();
+    let sum = folded.with(&pages);
+    let served = pages.iter().filter(|page| page.is_served()).count() + folded.served();
     unreadable.truncate(MOST_NAMED);
     let named = COUNTERS.iter().zip(sum.values()).filter(|(_, value)| **value > 0);
     Counted {

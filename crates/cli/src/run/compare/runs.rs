@@ -13,7 +13,7 @@ use crate::run::child::{End, Outcome, Running};
 use crate::run::files::{Bringing, Files};
 use crate::run::options::Args;
 use crate::run::sys::{self, Inherited};
-use crate::run::{NotStarted, complain};
+use crate::run::{NotStarted, Own, complain};
 use faultless_measure::pages::Dir;
 
 /// What every run reads on its standard input: the same, from the start.
@@ -114,8 +114,8 @@ impl<'a> Runner<'a> {
         let captured = Captured::new()?;
         let [out, err] = captured.files();
         let files = [Some(self.input.file.as_raw_fd()), Some(out), Some(err)];
-        let running =
-            Running::start(&command, files, self.inherited).map_err(|error| NotStarted::new(self.args, &error))?;
+        let running = Running::start(&command, files, self.inherited, Own::Keep)
+            .map_err(|error| NotStarted::new(self.args, &error))?;
         let pid = running.pid();
         let bringing = self.files.clone().filter(|_| way == Way::Faultless).map(Files::start);
         let outcome = running.wait(fold).context("lost sight of the program")?;
@@ -133,7 +133,8 @@ impl<'a> Runner<'a> {
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(text);
         let null = Some(self.null.as_raw_fd());
-        let running = Running::start(&shell, [null, null, None], self.inherited).context("cannot run /bin/sh")?;
+        let running =
+            Running::start(&shell, [null, null, None], self.inherited, Own::Keep).context("cannot run /bin/sh")?;
         let outcome = running.wait(|| ()).context("lost sight of the command of --prepare")?;
         match outcome.end {
             _ if outcome.interrupted.is_some() => Ok(outcome.interrupted),

@@ -1,0 +1,173 @@
+//! The processes of one command, by the pages in its directory and by the sums of those that were folded.
+//!
+//! Pages come, go and are folded while they are read. What was read counts if nothing was folded meanwhile; else all is
+//! read again. So each process counts once, and no total goes backward. A page that is missing was folded only if
+//! the sums have grown: a directory that is removed takes all of them, and what was read last stays.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::find::{All, Covered, Unread};
+use super::{Folded, PageError, dir};
+
+/// How often a directory is read that changes meanwhile, and the pause before the next time.
+const TIMES: usize = 200;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What was read of a command so far.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// Processes with a page, in the order of their numbers.
+    pub processes: Vec<Covered>,
+    /// What others counted, which have none any more.
+    pub folded: Folded,
+}
+
+/// What came of one time.
+enum Read {
+    Done(All),
+    /// Something was folded meanwhile.
+    Changed,
+}
+
+impl Tree {
+    /// Looks for processes that came up, and for pages that were folded; what is wrong with any.
+    pub fn look(&mut self, dir: &Path) -> All {
+        for _ in 0..TIMES {
+            match self.read(dir) {
+                Read::Done(all) => return all,
+                Read::Changed => std::thread::sleep(PAUSE),
+            }
+        }
+        let wrong = "processes come and go faster than their counts can be read: those of the last look are shown";
+        All { wrong: vec![wrong.into()], ..All::default() }
+    }
+
+    fn read(&mut self, dir: &Path) -> Read {
+        let (mut all, mut unread) = (All::default(), Unread::default());
+        // It was removed. What it had is known.
+        let Some(user) = dir::user_of(dir) else { return Read::Done(all) };
+        let folded = match sums(dir, user) {
+            Ok(Ok(folded)) => folded,
+            Ok(Err(wrong)) => {
+                all.wrong.push(format!("the file of counts of processes that have ended {wrong}"));
+                Folded::default()
+            }
+            // For want of descriptors. What was read last stays.
+            Err(error) => {
+                unread.note(error);
+                return Read::Done(all.finish(unread));
+            }
+        };
+        let pages = match dir::listed(dir) {
+            Ok(pages) => pages,
+            Err(error) => {
+                unread.note(error);
+                return Read::Done(all.finish(unread));
+            }
+        };
+        let known: HashSet<u64> = self.processes.iter().filter_map(|covered| covered.inode).collect();
+        let mut there = HashSet::new();
+        for page in pages.into_iter().filter(|page| page.aside.is_none_or(|number| number > folded.through)) {
+            // For a moment it may have both names.
+            if !there.insert(page.inode) || known.contains(&page.inode) {
+                continue;
+            }
+            match Covered::in_file(page.pid, page.path, user) {
+                Err(PageError::Read(error)) if error.kind() == io::ErrorKind::NotFound => return Read::Changed,
+                // The number that a listing tells may be another one than the file's own.
+                mut found => {
+                    found.iter_mut().for_each(|covered| covered.inode = Some(page.inode));
+                    all.take(page.pid, found, &mut unread);
+                }
+            }
+        }
+        let through = |now: Result<Folded, PageError>| now.map_or(0, |now| now.through);
+        if !sums(dir, user).is_ok_and(|now| through(now) == folded.through) {
+            return Read::Changed;
+        }
+        if folded.through > self.folded.through {
+            self.processes.retain(|covered| covered.inode.is_none_or(|inode| there.contains(&inode)));
+        }
+        self.folded = folded;
+        self.processes.append(&mut all.found);
+        self.processes.sort_by_key(|covered| covered.pid);
+        Read::Done(all.finish(unread))
+    }
+}
+
+/// What the file of sums says, or what is wrong with it. An error: it cannot be read now.
+fn sums(dir: &Path, user: u32) -> io::Result<Result<Folded, PageError>> {
+    match Folded::read(dir, user) {
+        Err(PageError::Read(error)) => Err(error),
+        read => Ok(read),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Counters;
+    use super::super::folded::Folder;
+    use super::super::tests::page;
+    use super::*;
+
+    /// What a reader has of all processes.
+    fn total(tree: &mut Tree, dir: &Path) -> (usize, u64) {
+        assert!(tree.look(dir).wrong.is_empty());
+        let pages: Vec<_> = tree.processes.iter_mut().map(|covered| covered.counters().clone()).collect();
+        let processes = pages.len() + tree.folded.processes();
+        (processes, tree.folded.with(&pages).values()[0])
+    }
+
+    #[test]
+    fn each_process_counts_once_whenever_one_looks() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = Counters::parse(&page()).unwrap().values()[0];
+        let mut folder = Folder::default();
+        let mut watching = Tree::default();
+        for number in 0..8u64 {
+            // Two with each name: the second has the number of the first, whose page was folded.
+            std::fs::write(dir.path().join(format!("400000000{}", number / 2)), page()).unwrap();
+            let expected = (number as usize + 1, one * (number + 1));
+            assert_eq!(total(&mut watching, dir.path()), expected);
+            folder.take_beyond(dir.path(), 0);
+            assert_eq!(total(&mut watching, dir.path()), expected);
+            assert_eq!(total(&mut Tree::default(), dir.path()), expected);
+            assert!(watching.processes.is_empty());
+        }
+        // The directory goes, and what is known stays.
+        std::fs::write(dir.path().join("4000000009"), page()).unwrap();
+        let all = total(&mut watching, dir.path());
+        std::fs::remove_file(dir.path().join("4000000009")).unwrap();
+        assert_eq!(total(&mut watching, dir.path()), all);
+        drop(dir.close());
+        assert_eq!(all, (9, one * 9));
+    }
+
+    /// While another thread folds.
+    #[test]
+    fn totals_are_exact_while_pages_are_folded() {
+        const PAGES: usize = 60;
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..PAGES {
+            std::fs::write(dir.path().join((4_000_000_000 + number).to_string()), page()).unwrap();
+        }
+        let mut watching = Tree::default();
+        let all = total(&mut watching, dir.path());
+        assert_eq!(all.0, PAGES);
+        std::thread::scope(|scope| {
+            let folding = scope.spawn(|| {
+                let mut folder = Folder::default();
+                (0..PAGES).rev().step_by(5).for_each(|kept| folder.take_beyond(dir.path(), kept));
+            });
+            while !folding.is_finished() {
+                assert_eq!(total(&mut watching, dir.path()), all);
+                assert_eq!(total(&mut Tree::default(), dir.path()), all);
+            }
+        });
+        assert_eq!(total(&mut watching, dir.path()), all);
+        assert!(watching.folded.processes() > PAGES / 2);
+    }
+}
