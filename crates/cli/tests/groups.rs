@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use common::{Scratch, run, text};
+use faultless_testkit::{cached, uncache};
 
 const MOUNT: &str = "/sys/fs/cgroup/memory";
 const DD: &str = "dd if=/dev/zero of=/dev/null bs=8M count=1 status=none";
@@ -143,4 +144,33 @@ fn a_group_that_cannot_be_seen_is_not_without_limit() {
     let words = text(&out.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("it cannot be read, and may have a limit"), "{words}");
     assert_eq!(out.status.code(), Some(2), "{words}");
+}
+
+/// What comes into memory beside a program leaves the program its memory.
+#[test]
+fn files_are_brought_as_far_as_the_group_has_room_beside_them() {
+    // Until the command waits for the program's signals, and has one thread: nothing more is brought.
+    let until_done = format!(
+        "until read -r call rest </proc/$PPID/syscall && [ $call = {} ] && set -- /proc/$PPID/task/* && [ $# = 1 ]
+         do sleep .01; done",
+        libc::SYS_rt_sigtimedwait
+    );
+    for (limit, is_enough) in [(200 << 20, false), (2 << 30, true)] {
+        let scratch = Scratch::new("brought");
+        let Some(group) = Group::new("brought") else { return };
+        let (file, json) = (scratch.0.join("file"), scratch.0.join("json"));
+        fs::write(&file, vec![1; 5 << 20]).unwrap();
+        if !uncache(&file) {
+            return faultless_testkit::skip("temporary files are in memory");
+        }
+        group.limit(limit);
+        let mut command = run(["--files"]);
+        command.arg(&file).arg("--json").arg(&json).args(["--", "sh", "-c", &until_done]);
+        let out = Group::run(&group.0, "", "", &command);
+        assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+        let json: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+        let stopped = if is_enough { serde_json::Value::Null } else { "too little memory is available".into() };
+        assert_eq!(json["files"]["stopped"], stopped, "{limit}: {json}");
+        assert_eq!(cached(&file), if is_enough { 5 << 20 } else { 0 }, "{limit}");
+    }
 }

@@ -1,5 +1,6 @@
 //! A file becomes shorter and longer while threads bring, write, write back, drop and collapse pages of the same slot:
-//! as `truncate` in `mm/src/cache/resize.rs`, over the real index.
+//! as `truncate` in `mm/src/cache/resize.rs`, over the real index. Some of them read a page without the lock of its slot,
+//! as `mm/src/cache/apart.rs` does.
 //!
 //! The slot has two pages, of a word each; 0 is a page of zeroes. The second one is behind the new end. A mapping of the
 //! first one stays, so threads go on using that; the second one is the caller's of `truncate` alone.
@@ -7,6 +8,7 @@
 use std::sync::Arc;
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use faultless_mm::cache::apart::Removals;
 use faultless_mm::cache::index::{Change, Entry, Index, Part, flag};
 use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
@@ -16,9 +18,12 @@ const PAGES: [Part; 2] = [Part { first: 3, count: 1 }, Part { first: 300, count:
 
 struct World {
     index: Index,
+    removals: Removals,
     /// In pages.
     length: AtomicUsize,
     memory: [AtomicUsize; 2],
+    /// Threads that read the page without the lock.
+    readers: [AtomicUsize; 2],
     file: [AtomicUsize; 2],
     syncing: shuttle::sync::Mutex<()>,
 }
@@ -33,7 +38,15 @@ impl World {
         if self.index.has(Entry::Present, 0, PAGES[page]) {
             return;
         }
-        let change = self.change();
+        let change = loop {
+            let change = self.change();
+            if !self.index.has(Entry::Coming, 0, PAGES[page]) {
+                break change;
+            }
+            // Another thread reads it.
+            drop(change);
+            thread::yield_now();
+        };
         let is_new = !change.is(flag::FILLED | flag::HUGE);
         let inside = self.length.load(Relaxed);
         let coming = if is_new { 0..inside } else { page..page + 1 };
@@ -46,6 +59,34 @@ impl World {
             self.memory[page].store(bytes, Relaxed);
             change.add(PAGES[page]);
         }
+    }
+
+    /// The same of a page of a slot that is not empty: others have the lock while it is read.
+    fn bring_apart(&self, page: usize) {
+        let _pin = self.index.pin(0, |_| thread::yield_now());
+        let change = self.change();
+        let is_there = |entry| self.index.has(entry, 0, PAGES[page]);
+        if !change.is(flag::FILLED) || page >= self.length.load(Relaxed) {
+            return;
+        }
+        if is_there(Entry::Present) || is_there(Entry::Coming) {
+            return;
+        }
+        self.index.set(Entry::Coming, 0, PAGES[page]);
+        let removals = self.removals.count(&change);
+        drop(change);
+        assert_eq!(self.readers[page].fetch_add(1, Relaxed), 0, "it is read twice");
+        let bytes = self.file[page].load(Relaxed);
+        thread::yield_now();
+        self.readers[page].fetch_sub(1, Relaxed);
+        if let Some(change) = self.index.try_change(0)
+            && self.removals.count(&change) == removals
+        {
+            assert!(!is_there(Entry::Present), "it has come by another thread");
+            self.memory[page].store(bytes, Relaxed);
+            change.add(PAGES[page]);
+        }
+        self.index.unset(Entry::Coming, 0, PAGES[page]);
     }
 
     fn with<T>(&self, page: usize, f: impl FnOnce(&AtomicUsize) -> T) -> T {
@@ -117,6 +158,7 @@ impl World {
         self.length.store(1, Relaxed);
         // Also where nothing is present: a fault may be bringing bytes from before.
         let change = self.change();
+        self.removals.note(&change);
         if !change.is(flag::FILLED) {
             return;
         }
@@ -158,8 +200,10 @@ fn no_byte_behind_the_end_comes_back_and_none_before_it_is_lost() {
             let word = |_| AtomicUsize::new(0);
             let world = Arc::new(World {
                 index: Index::new(1).unwrap(),
+                removals: Removals::default(),
                 length: AtomicUsize::new(2),
                 memory: std::array::from_fn(word),
+                readers: std::array::from_fn(word),
                 file: std::array::from_fn(word),
                 syncing: shuttle::sync::Mutex::new(()),
             });
@@ -170,7 +214,8 @@ fn no_byte_behind_the_end_comes_back_and_none_before_it_is_lost() {
             let work = |world: &World| {
                 let mut written = 0;
                 for _ in 0..5 {
-                    match thread_rng().gen_range(0..5) {
+                    match thread_rng().gen_range(0..7) {
+                        page @ 5..7 => world.bring_apart(page - 5),
                         0 => world.write_back(),
                         1 => world.evict(),
                         2 => world.collapse(),

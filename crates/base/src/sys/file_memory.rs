@@ -133,7 +133,7 @@ impl FileMemory for UserMemory {
     }
 
     fn move_in(&self, frame: usize, to: usize) -> bool {
-        let moved = moves::move_pages(Span::new(frame, SLOT), to).unwrap_or(0);
+        let moved = moves::move_or_wait(Span::new(frame, SLOT), to);
         if moved > 0 && moved < SLOT {
             frames::drop_pages(to);
             frames::drop_pages(frame);

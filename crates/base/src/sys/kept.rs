@@ -124,6 +124,11 @@ impl Kept {
         opened.ok()
     }
 
+    /// Whether a thread opens it just now.
+    pub fn is_being_opened(&self) -> bool {
+        self.opening.load(Ordering::Acquire)
+    }
+
     /// Whether it is not tried any more.
     pub fn is_given_up(&self) -> bool {
         self.tries.load(Ordering::Relaxed) >= MOST_TRIES

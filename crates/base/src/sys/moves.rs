@@ -113,17 +113,46 @@ pub fn open() -> Result<Uffd, Errno> {
 
 /// As [`super::Sys::move_pages`].
 pub fn move_pages(from: Span, to: usize) -> Option<usize> {
-    let is_background = thread::is_this();
-    let (kept, number) = match is_background {
-        true => (&BACKGROUND, BACKGROUND.get(|| open_own().map(Uffd::keep))),
-        false => (&PROGRAM, PROGRAM.get(open_aside)),
-    };
+    let (kept, number) = kept();
     match number {
-        Some(number) => Some(TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0)),
+        Some(number) => Some(move_in_turn(number, from, to)),
         None if kept.is_given_up() => None,
         // Not now: another thread opens it.
         None => Some(0),
     }
+}
+
+/// The same of a thread that may wait for another one, which opens what it takes.
+pub fn move_or_wait(from: Span, to: usize) -> usize {
+    let mut has_looked_again = false;
+    for _ in 0..TURN_TRIES {
+        let (kept, number) = kept();
+        if let Some(number) = number {
+            return move_in_turn(number, from, to);
+        }
+        // It may have been opened just now.
+        let is_opening = kept.is_being_opened();
+        if !is_opening && has_looked_again {
+            break;
+        }
+        has_looked_again = !is_opening;
+        if is_opening {
+            raw::sleep_ns(TURN_REST_NS);
+        }
+    }
+    0
+}
+
+/// The descriptor of this kind of thread, if it is there now.
+fn kept() -> (&'static Kept, Option<usize>) {
+    match thread::is_this() {
+        true => (&BACKGROUND, BACKGROUND.get(|| open_own().map(Uffd::keep))),
+        false => (&PROGRAM, PROGRAM.get(open_aside)),
+    }
+}
+
+fn move_in_turn(number: usize, from: Span, to: usize) -> usize {
+    TURNS.take(|| move_with(&Uffd::kept(number), from, to)).unwrap_or(0)
 }
 
 /// Moves the huge page at `slot`, if one is there, to an empty `frame` of the engine's. False: it is not in the frame;
@@ -218,6 +247,28 @@ mod tests {
                 turns.release();
             }
         });
+    }
+
+    /// A thread that took the opening for a refusal would have small pages from then on.
+    #[test]
+    fn threads_wait_for_the_one_that_opens() {
+        const THREADS: usize = 8;
+        let Ok(_uffd) = open() else { return faultless_testkit::skip("no userfaultfd") };
+        for _ in 0..10 {
+            let (from, to) = (memory(THREADS), memory(THREADS));
+            (from.start..from.end).step_by(SLOT).for_each(|at| Linux.touch(at));
+            PROGRAM.forget();
+            let start = std::sync::Barrier::new(THREADS);
+            std::thread::scope(|scope| {
+                for slot in 0..THREADS {
+                    let (start, at) = (&start, slot * SLOT);
+                    scope.spawn(move || {
+                        start.wait();
+                        assert_eq!(move_or_wait(Span::new(from.start + at, SLOT), to.start + at), SLOT);
+                    });
+                }
+            });
+        }
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod resize;
 mod snapshot_races;
 mod snapshots;
 mod system;
+mod together;
 
 use std::fs;
 use std::io;

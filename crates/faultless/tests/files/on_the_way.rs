@@ -33,8 +33,8 @@ impl State {
     }
 }
 
-/// Its first read has its bytes, and ends when others were taken away.
-struct Held(Arc<State>);
+/// Its first read has its bytes, and ends when others were taken away. They come by huge pages, or by small ones.
+struct Held(Arc<State>, bool);
 
 impl Backing for Held {
     fn length(&self) -> io::Result<u64> {
@@ -70,6 +70,9 @@ impl Backing for Held {
         self.0.step.store(TAKEN, Ordering::Release);
         Ok(true)
     }
+    fn is_huge(&self) -> bool {
+        self.1
+    }
 }
 
 /// Has a fault of a private mapping of the first pages bring 2 MiB while `take` takes the bytes from `from` on away.
@@ -77,7 +80,7 @@ fn beside_a_fault(take: impl FnOnce(&File, usize)) {
     let Some(_alone) = budget_if_lazy(64 << 20) else { return };
     let all = bytes(SLOT, 7);
     let state = Arc::new(State { bytes: Mutex::new(all.clone()), ..State::default() });
-    let file = File::with_backing(Held(state.clone())).unwrap();
+    let file = File::with_backing(Held(state.clone(), true)).unwrap();
     let from = SLOT / 2;
     let mapping = file.map_private(0, 10 * PAGE).unwrap();
     thread::scope(|s| {
@@ -105,4 +108,29 @@ fn bytes_behind_the_end_are_gone_that_a_fault_was_reading() {
         file.set_len(from as u64).unwrap();
         file.set_len(SLOT as u64).unwrap();
     });
+}
+
+/// The page is read without the lock of its 2 MiB, where the file is mapped lazily.
+#[test]
+fn a_hole_is_zero_of_which_a_fault_was_reading_a_page() {
+    let Some(_alone) = budget_if_lazy(64 << 20) else { return };
+    let all = bytes(SLOT, 7);
+    let state = Arc::new(State { bytes: Mutex::new(all.clone()), ..State::default() });
+    let file = File::with_backing(Held(state.clone(), false)).unwrap();
+    let lazy = file.map_lazy(0, SLOT).unwrap();
+    let mapping = file.map_private(0, 10 * PAGE).unwrap();
+    thread::scope(|s| {
+        s.spawn(|| {
+            // SAFETY: no other thread uses it.
+            let found = unsafe { &mapping.as_slice()[5 * PAGE..6 * PAGE] };
+            assert!(found == &all[5 * PAGE..6 * PAGE] || found.iter().all(|byte| *byte == 0));
+        });
+        state.wait_for(HELD);
+        file.punch_hole(0..SLOT as u64).unwrap();
+    });
+    let mut now = vec![1; SLOT];
+    assert_eq!(file.read_at(&mut now, 0).unwrap(), SLOT);
+    // SAFETY: no thread writes to it.
+    let seen = unsafe { lazy.as_slice() };
+    assert!(now.iter().chain(seen).all(|byte| *byte == 0), "old bytes came back");
 }

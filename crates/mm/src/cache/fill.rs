@@ -56,6 +56,16 @@ pub(super) struct Run {
     pub(super) expected: usize,
 }
 
+/// What became of pages that were to come.
+enum Filled {
+    /// All are present.
+    All,
+    /// These are to be read, without the lock.
+    Reads(Run),
+    /// Other threads have what it takes: the caller lets the lock go, and tries again.
+    Later,
+}
+
 impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Has pages of a slot be present that are inside the file, and stay for as long as the pin.
     pub(super) fn bring(&self, slot: usize, part: Part) -> Result<Pin<'_>, Errno> {
@@ -88,27 +98,46 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         zeroes: Zeroes,
         room: &mut Room<'_>,
     ) -> Result<(), Errno> {
-        let change = self.change(slot);
-        if !self.fits(&change, slot, part, room) {
-            return Err(Errno::ENOMEM);
-        }
-        let before = self.share(slot);
-        // A slot that has nothing yet may get a frame.
-        if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
-            let new = self.zeroes_in(zeroes, slot, part);
-            while let run = self.index.run(Entry::Present, slot, new, false)
-                && run != Part::NONE
-            {
-                self.populate_ahead(&change, slot, run);
-                self.add_hole(&change, slot, run);
+        let mut turn = 0;
+        loop {
+            let change = self.change(slot);
+            if !self.fits(&change, slot, part, room) {
+                return Err(Errno::ENOMEM);
+            }
+            let before = self.share(slot);
+            // A slot that has nothing yet may get a frame.
+            if change.is(flag::HUGE | flag::TABLE) && !change.is(flag::WATCHED) {
+                let new = self.zeroes_in(zeroes, slot, part);
+                while let run = self.index.run(Entry::Present, slot, new, false)
+                    && run != Part::NONE
+                {
+                    self.populate_ahead(&change, slot, run);
+                    self.add_hole(&change, slot, run);
+                }
+            }
+            let filled = self.fill(&change, slot, part);
+            let after = self.share(slot);
+            self.tell(before, after);
+            room.use_for(before, after);
+            self.keep_promise(slot, after);
+            match filled? {
+                Filled::All => return Ok(()),
+                Filled::Reads(run) => {
+                    let apart = self.read_apart(change, slot, run);
+                    let read = self.backing.read(run.offset, run.to);
+                    apart.end(read, room)?;
+                    if self.index.has(Entry::Present, slot, part) {
+                        return Ok(());
+                    }
+                    turn = 0;
+                }
+                Filled::Later => {
+                    drop(change);
+                    self.memory.relax(turn);
+                    turn += 1;
+                }
             }
         }
-        let filled = self.fill(&change, slot, part);
-        let after = self.share(slot);
-        self.tell(before, after);
-        room.settle(before, after);
-        self.keep_promise(slot, after);
-        filled
     }
 
     /// Whether there is room for pages that are about to come to a slot. Where it is too little for a huge page, none
@@ -146,17 +175,14 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         state & flag::FILLED == 0 || state & flag::HUGE == 0 && self.is_account_full(part.count)
     }
 
-    fn fill(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<(), Errno> {
-        let mut turn = 0;
+    /// Brings pages with the lock of their slot, as far as it takes that.
+    fn fill(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Filled, Errno> {
         loop {
             let run = match self.begin(change, slot, part) {
+                Ok(Some(run)) if run.stage == Stage::Place => return Ok(Filled::Reads(run)),
                 Ok(Some(run)) => run,
-                Ok(None) => return Ok(()),
-                Err(Errno::EAGAIN) => {
-                    self.memory.relax(turn);
-                    turn += 1;
-                    continue;
-                }
+                Ok(None) => return Ok(Filled::All),
+                Err(Errno::EAGAIN | Errno::EBUSY) => return Ok(Filled::Later),
                 Err(error) => return Err(error),
             };
             let is_frame = run.stage == Stage::Frame || Self::is_new_frame(change);
@@ -171,7 +197,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Begins to bring pages: they get memory. Those that have to be read, into that memory, before [`Cache::end`]; or
-    /// `None` where all of them are present. A frame brings all pages of its slot that are in the file. EAGAIN passes.
+    /// `None` where all of them are present. A frame brings all pages of its slot that are in the file. EAGAIN and EBUSY
+    /// pass, but not while the caller has the lock.
     pub(super) fn begin(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Option<Run>, Errno> {
         match change.is(flag::WATCHED) {
             true => self.begin_staged(change, slot, part),

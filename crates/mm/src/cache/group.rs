@@ -125,6 +125,19 @@ impl Room<'_> {
         self.pages += core::mem::take(&mut other.pages);
     }
 
+    /// Pages have come: they count in place of a part of it.
+    pub(super) fn use_for(&mut self, before: Share, after: Share) {
+        let Some(group) = self.group else { return };
+        match after.pages().checked_sub(before.pages()) {
+            None => group.budget().change(before.pages(), after.pages()),
+            Some(came) => {
+                debug_assert!(came <= self.pages, "more has come than there was room for");
+                group.budget().change(self.pages.min(came), came);
+                self.pages -= self.pages.min(came);
+            }
+        }
+    }
+
     /// Pages have come: they count in place of it.
     pub(super) fn settle(&mut self, before: Share, after: Share) {
         if let Some(group) = self.group {

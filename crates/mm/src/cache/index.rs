@@ -1,8 +1,8 @@
 //! The index of a file: which of its pages are in memory, and which of them are to be written.
 //!
-//! A page lies where its offset says, so an entry is four bits: present, dirty, in writeback, a hole. The 512 entries
-//! of a huge page are eight words of each, which are set and cleared together. A word beside them says what else is
-//! true of the 2 MiB ([`flag`]), and counts the threads that use them.
+//! A page lies where its offset says, so an entry is five bits: present, dirty, in writeback, a hole, coming. The
+//! 512 entries of a huge page are eight words of each, which are set and cleared together. A word beside them says what
+//! else is true of the 2 MiB ([`flag`]), and counts the threads that use them.
 //!
 //! | who | does | protected by |
 //! |---|---|---|
@@ -17,40 +17,11 @@ use faultless_base::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use faultless_base::{Errno, PAGE, SLOT_PAGES, probe};
 use faultless_page::gauges::{Gauge, Gauges};
 
+pub use crate::cache::flag;
+
 const BITS: usize = usize::BITS as usize;
 /// Words of the pages of one slot.
 const WORDS: usize = SLOT_PAGES / BITS;
-
-/// What is true of a slot.
-pub mod flag {
-    /// A thread brings or drops pages.
-    pub const CHANGING: usize = 1;
-    /// Its pages go: no thread may pin them.
-    pub const LEAVING: usize = 1 << 1;
-    /// It has the memory of a huge page, whatever pages are present.
-    pub const HUGE: usize = 1 << 2;
-    /// It was used since eviction came by.
-    pub const USED: usize = 1 << 3;
-    /// A page table may be in the way of a huge page.
-    pub const TABLE: usize = 1 << 4;
-    /// Some of its pages are present.
-    pub const FILLED: usize = 1 << 5;
-    /// Pages that are not present raise faults ([`crate::cache::watch`]).
-    pub const WATCHED: usize = 1 << 6;
-    /// The kernel notes which of its pages are written to.
-    pub const TRACKED: usize = 1 << 7;
-    /// A mapping has it, or had it since its memory came: the kernel may have references to that for the program (bytes
-    /// in a pipe).
-    pub const MAPPED: usize = 1 << 8;
-    /// Its pages are to be huge, by advice.
-    pub const BY_HUGE: usize = 1 << 9;
-    /// Its pages are to be small, by advice.
-    pub const BY_SMALL: usize = 1 << 10;
-    /// A fault is to bring what comes behind it, too, by advice.
-    pub const AHEAD: usize = 1 << 11;
-    /// One thread that uses it.
-    pub const PIN: usize = 1 << 12;
-}
 
 /// Pages of one slot that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +67,14 @@ pub enum Entry {
     Writeback,
     /// It is present, and the file has nothing there: as long as it is zero, nothing has to be written.
     Hole,
+    /// A thread reads it, without the lock of its slot ([`crate::cache::apart`]).
+    Coming,
 }
 
 /// The entries of one file.
 pub struct Index {
     states: Words,
-    entries: [Words; 4],
+    entries: [Words; 5],
     slots: usize,
     /// Where its pages count.
     gauges: Option<&'static Gauges>,
@@ -112,7 +85,12 @@ impl Index {
     pub fn new(slots: usize) -> Result<Self, Errno> {
         let words = |n: usize| Words::new(n).ok_or(Errno::ENOMEM);
         let bits = || words(slots * WORDS);
-        Ok(Self { states: words(slots)?, entries: [bits()?, bits()?, bits()?, bits()?], slots, gauges: None })
+        Ok(Self {
+            states: words(slots)?,
+            entries: [bits()?, bits()?, bits()?, bits()?, bits()?],
+            slots,
+            gauges: None,
+        })
     }
 
     /// The same, with its present, dirty and written pages counted there.
@@ -127,7 +105,7 @@ impl Index {
             Entry::Present => Gauge::Cached,
             Entry::Dirty => Gauge::Dirty,
             Entry::Writeback => Gauge::Writeback,
-            Entry::Hole => return,
+            Entry::Hole | Entry::Coming => return,
         };
         if let Some(gauges) = self.gauges {
             gauges.change(gauge, u64::from(before) * PAGE as u64, u64::from(after) * PAGE as u64);

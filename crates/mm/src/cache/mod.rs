@@ -11,6 +11,7 @@
 //! | `fill` | pages come |
 //! | [`flush`] | dirty pages are written in the background |
 //! | [`prefetch`] | many of them at a time |
+//! | [`apart`] | reads that are under way without a lock |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
 //! | `collapse` | small pages become a huge page |
@@ -36,10 +37,12 @@
 //! is in use: a slot of small pages counts by the page.
 
 mod advise;
+pub mod apart;
 pub mod backing;
 mod collapse;
 pub mod evict;
 mod fill;
+pub mod flag;
 pub mod flush;
 pub mod group;
 pub mod index;
@@ -64,10 +67,11 @@ use faultless_page::gauges::Gauges;
 use faultless_page::knobs::Values;
 use faultless_page::stats::{Block, Counter};
 
+use crate::cache::apart::Removals;
 use crate::cache::backing::Backing;
 use crate::cache::flush::Ages;
 use crate::cache::group::Size;
-use crate::cache::index::{Change, Entry, Index, Part, Pin, flag};
+use crate::cache::index::{Change, Entry, Index, Part, Pin};
 use crate::cache::resize::Zeroes;
 use crate::cache::shadow::Shadows;
 use crate::cache::share::{Account, Share};
@@ -128,6 +132,7 @@ pub struct Cache<M: FileMemory, B: Backing> {
     collapse_failed: AtomicUsize,
     /// How often pages have gone to make room, or on request; changed with the slot's lock.
     gone: AtomicUsize,
+    removals: Removals,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
     moments: Moments,
@@ -175,6 +180,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             hand: AtomicUsize::new(0),
             collapse_failed: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
+            removals: Removals::default(),
             staging: Late::new(),
             moments: Moments::new(),
             shadows,

@@ -1,8 +1,9 @@
 //! Many pages come at a time: their reads are under way together.
 //!
-//! A thread has the locks of all slots that it has reads under way for. So it waits for none: a part whose slot another
-//! thread changes is put off until more of its own reads have ended. Nor does it wait for room while it has any.
-//! Afterwards each page that is still missing is brought alone.
+//! A thread has the locks of the slots that it has reads under way for, but for reads into places beside the file
+//! ([`super::apart`]). So it waits for none: a part whose slot another thread changes is put off until more of its own
+//! reads have ended. Nor does it wait for room while it has any. Afterwards each page that is still missing is brought
+//! alone.
 
 use core::iter::Peekable;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,9 +12,10 @@ use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::cache::Cache;
+use crate::cache::apart::Apart;
 use crate::cache::backing::{Backing, Reads, Request};
 use crate::cache::evict::To;
-use crate::cache::fill::Run;
+use crate::cache::fill::{Run, Stage};
 use crate::cache::group::{Room, Size};
 use crate::cache::index::{Change, Entry, Part, Pin, flag};
 use crate::cache::share::Share;
@@ -26,7 +28,7 @@ const PUT_OFF: usize = 128;
 /// The bytes of all of them, at most, before one more begins.
 const MOST_BYTES: usize = 16 << 20;
 
-/// A slot that has reads under way.
+/// A slot that is locked, because it has reads under way.
 struct Changing<'a> {
     slot: usize,
     change: Change<'a>,
@@ -48,9 +50,11 @@ impl Changing<'_> {
     }
 }
 
-struct Flight {
+struct Flight<'a, M: FileMemory, B: Backing> {
     slot: usize,
     run: Run,
+    /// `None`: the slot is locked.
+    apart: Option<(Apart<'a, M, B>, Room<'a>)>,
 }
 
 /// Parts of slots that come, and what of them is under way.
@@ -61,7 +65,7 @@ struct Bringing<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, 
     rest: Option<(usize, Part)>,
     put_off: [Option<(usize, Part)>; PUT_OFF],
     changing: [Option<Changing<'a>>; DEPTH],
-    flights: [Option<Flight>; DEPTH],
+    flights: [Option<Flight<'a, M, B>>; DEPTH],
     bytes: usize,
     /// Bytes of parts that were looked at.
     taken: usize,
@@ -114,6 +118,18 @@ impl<'a, M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Bri
             }
             self.changing[at] = None;
         }
+    }
+
+    /// Unlocks a slot of which pages are being read into a place, and that has no other reads under way.
+    fn let_read(&mut self, at: usize, run: Run) -> Option<(Apart<'a, M, B>, Room<'a>)> {
+        let Changing { slot, change, counted, before, room, .. } = self.changing[at].take()?;
+        let (cache, mut room) = (self.cache, room?);
+        let now = cache.share(slot);
+        cache.tell(counted, now);
+        room.use_for(before, now);
+        let apart = cache.read_apart(change, slot, run);
+        self.came += (now + apart.coming).free.saturating_sub(counted.free);
+        Some((apart, room))
     }
 
     /// What of a part comes by the next read at most, where each of them takes room: a watched slot comes by places.
@@ -231,9 +247,16 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
             };
             let changing = self.changing[at].as_mut()?;
             let begun = self.cache.begin(&changing.change, slot, first);
-            if let Ok(Some(run)) = begun {
-                changing.reads += 1;
-                changing.coming += changing.small(run);
+            let mut apart = None;
+            match begun {
+                Ok(Some(run)) if run.stage == Stage::Place && changing.reads == 0 => {
+                    apart = self.let_read(at, run);
+                }
+                Ok(Some(run)) => {
+                    changing.reads += 1;
+                    changing.coming += changing.small(run);
+                }
+                _ => {}
             }
             self.settle(at);
             let run = match begun {
@@ -246,6 +269,11 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
                     }
                     return None;
                 }
+                // Another thread reads these pages.
+                Err(Errno::EBUSY) => {
+                    self.put_off(slot, part);
+                    continue;
+                }
                 // What could not be had is tried again alone.
                 Ok(None) | Err(_) => {
                     self.rest = behind(first.first + first.count);
@@ -254,19 +282,23 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Reads f
             };
             self.rest = behind(run.part.first + run.part.count);
             self.bytes += run.to.bytes();
-            self.flights[tag] = Some(Flight { slot, run });
+            self.flights[tag] = Some(Flight { slot, run, apart });
             return Some(Request { offset: run.offset, to: run.to, tag });
         }
     }
 
     fn done(&mut self, request: Request, read: Result<usize, Errno>) {
-        let Some(flight) = self.flights[request.tag].take() else { return };
-        self.bytes -= flight.run.to.bytes();
-        let Some(at) = self.find(flight.slot) else { return };
+        let Some(Flight { slot, run, apart }) = self.flights[request.tag].take() else { return };
+        self.bytes -= run.to.bytes();
+        if let Some((apart, mut room)) = apart {
+            let _ = apart.end(read, &mut room);
+            return;
+        }
+        let Some(at) = self.find(slot) else { return };
         if let Some(changing) = &mut self.changing[at] {
             // What could not be read is tried again alone, by who needs it.
-            changing.coming -= changing.small(flight.run);
-            let _ = self.cache.end(&changing.change, flight.slot, flight.run, read);
+            changing.coming -= changing.small(run);
+            let _ = self.cache.end(&changing.change, slot, run, read);
             changing.reads -= 1;
         }
         self.settle(at);
@@ -277,7 +309,7 @@ impl<M: FileMemory, B: Backing, I: Iterator<Item = (usize, Span, Part)>> Drop fo
     fn drop(&mut self) {
         // A backing that panics has ended its reads, and said nothing of them.
         for tag in 0..DEPTH {
-            if let Some(Flight { run, .. }) = self.flights[tag] {
+            if let Some(run) = self.flights[tag].as_ref().map(|flight| flight.run) {
                 self.done(Request { offset: run.offset, to: run.to, tag }, Err(Errno::EIO));
             }
         }

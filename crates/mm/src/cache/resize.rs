@@ -92,7 +92,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return Err(Errno::ENOMEM);
         }
         let (slot, first) = (old / SLOT, old % SLOT / PAGE);
-        let _change = self.change(slot);
+        // A read of this page may be under way.
+        let _change = self.change_to_take(slot);
         if old % PAGE != 0 && self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
             let mut scratch = Scratch([0; PAGE]);
             let from = core::hint::black_box(scratch.0.as_mut_ptr()) as usize;
@@ -111,7 +112,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let tail = length.next_multiple_of(PAGE) - length;
         if tail > 0 {
             let (slot, first) = (length / SLOT, length % SLOT / PAGE);
-            let _change = self.change(slot);
+            let _change = self.change_to_take(slot);
             if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
                 self.let_write(slot, Part { first, count: 1 });
                 self.memory.zero(Span::new(self.address(length), tail));
@@ -150,7 +151,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let gone = length.next_multiple_of(PAGE);
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
             // Also where nothing is present: a fault may be bringing bytes from before.
-            let change = self.change(slot);
+            let change = self.change_to_take(slot);
             self.forget_gone(slot, part);
             if change.is(flag::FILLED | flag::WATCHED) {
                 self.forget(change, slot, part);
@@ -210,7 +211,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
             // As in `truncate`.
-            let change = self.change(slot);
+            let change = self.change_to_take(slot);
             self.forget_gone(slot, part);
             if !change.is(flag::FILLED | flag::WATCHED) {
                 continue;

@@ -23,7 +23,7 @@ use crate::frame::store::Frame;
 const MOST_AGAIN: u32 = 1000;
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// As [`Cache::begin`]. EAGAIN: there is no place to read into, which passes.
+    /// As [`Cache::begin`]. Passes: there is no place to read into (EAGAIN), or other threads read these pages (EBUSY).
     pub(super) fn begin_staged(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Option<Run>, Errno> {
         if self.is_huge_at(slot)
             && !change.is(flag::FILLED | flag::TABLE)
@@ -31,10 +31,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         {
             return Ok(Some(run));
         }
+        // A fault may come late: pages behind the end do not come.
+        let end = (part.first + part.count).min(self.inside(slot).count);
+        let part = Part { count: end.saturating_sub(part.first), ..part };
         loop {
             let run = self.index.run(Entry::Present, slot, part, false);
             if run == Part::NONE {
                 return Ok(None);
+            }
+            let run = self.index.run(Entry::Coming, slot, run, false);
+            if run == Part::NONE {
+                return Err(Errno::EBUSY);
             }
             let run = Part { count: run.count.min(PLACE_PAGES), ..run };
             change.set(flag::TABLE);
@@ -106,7 +113,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     }
 
     /// Gives a place back of which `pages` were read into. Few places keep more than a page; in a group none keeps any.
-    fn return_place(&self, at: usize, pages: usize) {
+    pub(super) fn return_place(&self, at: usize, pages: usize) {
         let Some(staging) = self.staging.get() else { return };
         if self.backing.group().is_some() || pages > 1 && !staging.keeps(at) {
             let _ = self.memory.discard(Span::new(at, PLACE_PAGES * PAGE));
@@ -148,17 +155,30 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             change.set(flag::TABLE);
         }
         let writes = if is_noted { Writes::Noted } else { Writes::Unnoted };
-        let install = |done: usize, rest: Span| self.memory.install(run.to.start + done, rest, writes);
         // A move that failed half way has left nothing of the frame.
         let is_there = run.stage != Stage::Frame || self.memory.drop_unless_whole(run.to.start);
         let put = checked
             .and(if is_there { Ok(()) } else { Err(Errno::ENOMEM) })
-            .and_then(|()| self.put(change, slot, run.part, install));
+            .and_then(|()| self.put_missing(change, slot, run, writes));
         match run.stage {
             Stage::Frame => self.return_frame(run.to.start),
             _ => self.return_place(run.to.start, run.part.count),
         }
         put
+    }
+
+    /// Has pages be present that were read beside the slot, but for those that have come meanwhile.
+    fn put_missing(&self, change: &Change<'_>, slot: usize, run: Run, writes: Writes) -> Result<(), Errno> {
+        let mut rest = run.part;
+        loop {
+            let part = self.index.run(Entry::Present, slot, rest, false);
+            if part == Part::NONE {
+                return Ok(());
+            }
+            let from = run.to.start + (part.first - run.part.first) * PAGE;
+            self.put(change, slot, part, |done, rest| self.memory.install(from + done, rest, writes))?;
+            rest = rest.from(part.first + part.count);
+        }
     }
 
     /// Has pages be present by `install`, which is given what was done before and the rest. After an error some are.

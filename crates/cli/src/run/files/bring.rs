@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 use faultless_base::sys::pressure;
 
 use super::named::Named;
-use super::opened::{Brought, Next, Opened, why};
+use super::opened::{Brought, Next, Opened, Piece, Walk, why};
 use super::way::{Choice, Way};
 use super::{Report, Skipped};
 
@@ -56,8 +55,8 @@ struct Shared {
 
 struct Queue {
     files: VecDeque<PathBuf>,
-    /// The file of the next piece, and where that begins.
-    open: Option<(Arc<Opened>, u64)>,
+    /// The file of the next piece, and how far it was walked through.
+    open: Option<(Arc<Opened>, Walk)>,
     /// Bytes that may be asked for before memory is looked at.
     room: u64,
     /// Bytes that were asked for.
@@ -192,18 +191,18 @@ impl Shared {
     }
 
     /// The rest of a file is left to the program, which meets the same error if it reads there.
-    fn leave(&self, file: &Arc<Opened>, piece: &Range<u64>, error: &io::Error) {
+    fn leave(&self, file: &Arc<Opened>, piece: &Piece, error: &io::Error) {
         let mut queue = lock(&self.queue);
         queue.open.take_if(|(open, _)| Arc::ptr_eq(open, file));
         if file.is_left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let why = if file.bytes() < piece.end { "it became shorter".into() } else { why(error) };
+        let why = if file.bytes() < piece.range.end { "it became shorter".into() } else { why(error) };
         lock(&self.counts).skip(&file.path, why);
     }
 
     /// The next piece; `None`: there is none, or no more are to be brought.
-    fn next(&self) -> Option<(Arc<Opened>, Range<u64>, Way)> {
+    fn next(&self) -> Option<(Arc<Opened>, Piece, Way)> {
         let mut queue = lock(&self.queue);
         while queue.open.is_some() || !queue.files.is_empty() {
             if let Some(why) = self.against(&mut queue) {
@@ -212,21 +211,24 @@ impl Shared {
                 lock(&self.counts).stop(why.into());
                 break;
             }
-            let Some((file, at)) = queue.open.take() else {
+            let Some((file, mut walk)) = queue.open.take() else {
                 let path = queue.files.pop_front()?;
                 match Opened::open(&path) {
-                    Ok(file) => queue.open = Some((Arc::new(file), 0)),
+                    Ok(file) => {
+                        let walk = file.walk();
+                        queue.open = Some((Arc::new(file), walk));
+                    }
                     Err(why) => lock(&self.counts).skip(&path, why),
                 }
                 continue;
             };
-            match file.next(at) {
+            let at = walk.at;
+            match file.next(&mut walk) {
                 Next::Piece(piece) => {
-                    lock(&self.counts).report.hole_bytes += piece.start - at;
-                    let bytes = piece.end - piece.start;
-                    queue.room = queue.room.saturating_sub(bytes);
-                    queue.asked += bytes;
-                    queue.open = Some((file.clone(), piece.end));
+                    lock(&self.counts).report.hole_bytes += piece.range.start - at;
+                    queue.room = queue.room.saturating_sub(piece.bytes());
+                    queue.asked += piece.bytes();
+                    queue.open = Some((file.clone(), walk));
                     return Some((file, piece, queue.choice.next()));
                 }
                 Next::End { hole } => lock(&self.counts).report.hole_bytes += hole,
@@ -238,24 +240,74 @@ impl Shared {
 
     /// What is against one more piece.
     fn against(&self, queue: &mut Queue) -> Option<&'static str> {
-        for _ in 0..RESTS {
-            if self.is_over.load(Ordering::Relaxed) {
-                return Some(ENDED);
-            }
-            if queue.room > 0 {
-                return None;
-            }
-            // The kernel counts the files in the page cache as available.
-            let left = (pressure::available() as u64).saturating_sub(queue.asked + RESERVE);
-            if left == 0 {
-                break;
-            }
-            if !pressure::has_stalled() {
-                queue.room = left.min(LOOK);
-                return None;
-            }
-            thread::sleep(REST);
+        if self.is_over.load(Ordering::Relaxed) {
+            return Some(ENDED);
         }
-        Some(SHORT)
+        if queue.room > 0 {
+            return None;
+        }
+        // The kernel counts the files in the page cache as available.
+        let left = || (pressure::available() as u64).saturating_sub(queue.asked + RESERVE);
+        let rest = || {
+            thread::sleep(REST);
+            !self.is_over.load(Ordering::Relaxed)
+        };
+        match find_room(left, pressure::has_stalled, rest) {
+            Ok(room) => {
+                queue.room = room;
+                None
+            }
+            Err(why) => Some(why),
+        }
+    }
+}
+
+/// Bytes that may come before memory is looked at again. `left`: those that there are; `rest`: whether to go on
+/// afterwards.
+fn find_room(
+    left: impl Fn() -> u64,
+    has_stalled: impl Fn() -> bool,
+    mut rest: impl FnMut() -> bool,
+) -> Result<u64, &'static str> {
+    for _ in 0..RESTS {
+        let left = left();
+        if left == 0 {
+            break;
+        }
+        if !has_stalled() {
+            return Ok(left.min(LOOK));
+        }
+        if !rest() {
+            return Err(ENDED);
+        }
+    }
+    Err(SHORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// For how many looks tasks wait for memory, and what is left: what comes of it, and after how many rests.
+    #[test]
+    fn files_wait_for_memory_and_not_for_ever() {
+        let find = |stalls: usize, left: u64, rests_until_end: usize| {
+            let (looks, rests) = (Cell::new(0), Cell::new(0));
+            let has_stalled = || looks.replace(looks.get() + 1) < stalls;
+            let rest = || {
+                rests.set(rests.get() + 1);
+                rests.get() < rests_until_end
+            };
+            (find_room(|| left, has_stalled, rest), rests.get())
+        };
+        const NEVER: usize = usize::MAX;
+        assert_eq!(find(0, 1, NEVER), (Ok(1), 0));
+        assert_eq!(find(0, LOOK + 1, NEVER), (Ok(LOOK), 0));
+        assert_eq!(find(3, LOOK, NEVER), (Ok(LOOK), 3));
+        assert_eq!(find(RESTS, LOOK, NEVER), (Err(SHORT), RESTS));
+        assert_eq!(find(0, 0, NEVER), (Err(SHORT), 0));
+        assert_eq!(find(RESTS, LOOK, 2), (Err(ENDED), 2));
     }
 }

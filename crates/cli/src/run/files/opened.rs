@@ -6,8 +6,9 @@
 //! - In huge pages, by advice for the mapping: the kernel reads 2 MiB at a time, whatever the device's read-ahead is.
 //! - In small pages, all of which are asked for beforehand, so that populating only waits.
 
+use std::collections::VecDeque;
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -46,11 +47,51 @@ pub struct Brought {
     pub time: Option<Duration>,
 }
 
+/// How many pieces ahead the page cache is asked for what it has. To ask later would count what comes with the piece
+/// before; to ask for all at once would take long where a file is large.
+const AHEAD: u64 = 64;
+
+/// What the page cache had of a file before anything was brought.
+enum Cached {
+    /// The kernel does not say.
+    Unknown,
+    Nothing,
+    /// Bytes of some pieces, by whole pages.
+    Pieces {
+        bytes: VecDeque<u32>,
+        /// The piece behind them.
+        end: u64,
+    },
+}
+
+/// How far a file was walked through.
+pub struct Walk {
+    /// Where the next piece is looked for.
+    pub at: u64,
+    cached: Cached,
+}
+
+/// A piece that is to be brought.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Its bytes in the file.
+    pub range: Range<u64>,
+    /// How many of them were there before; `None`: the kernel does not say.
+    cached: Option<u64>,
+}
+
+impl Piece {
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}
+
 /// What comes next of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// This piece, which has data.
-    Piece(Range<u64>),
+    Piece(Piece),
     /// No more data.
     End {
         /// Bytes of the hole up to the end.
@@ -67,9 +108,8 @@ pub struct Opened {
     /// A piece could not be brought.
     pub is_left: AtomicBool,
     file: File,
-    /// Bytes of each piece that were there at first, by whole pages. What is not in here had none. `None`: the kernel does
-    /// not say.
-    cached: Option<Vec<u32>>,
+    /// Whether the kernel looks for its pages where they are.
+    is_known: bool,
 }
 
 /// Opens by a path that ends with zero.
@@ -92,6 +132,19 @@ fn reopen(known: &OwnedFd) -> io::Result<OwnedFd> {
     })
 }
 
+/// Whether a process has a lease on a file that ends when another one opens it for reading (`F_SETLEASE` of fcntl(2)).
+fn is_leased(about: &Metadata) -> bool {
+    let (major, minor) = (libc::major(about.dev()), libc::minor(about.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", about.ino());
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(|line| is_lease(line, &place)))
+}
+
+/// Whether a line of `/proc/locks` is such a lease on the file at `place`.
+fn is_lease(line: &str, place: &str) -> bool {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    matches!(words[..], [_, "LEASE" | "DELEG", _, "WRITE", _, at, ..] if at == place)
+}
+
 fn text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -103,27 +156,41 @@ impl Opened {
         let cannot = |error: io::Error| format!("it cannot be opened: {}", text(&error));
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| cannot(error.into()))?;
         let known = File::from(open(&name, libc::O_PATH).map_err(cannot)?);
-        if !known.metadata().map_err(cannot)?.is_file() {
+        let about = known.metadata().map_err(cannot)?;
+        if !about.is_file() {
             return Err("it is no regular file any more".into());
         }
-        let mut about = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+        let mut filesystem = std::mem::MaybeUninit::<libc::statfs>::zeroed();
         // SAFETY: the structure is writable, and any content of it is one.
         let kind = unsafe {
-            let is_known = libc::fstatfs(known.as_raw_fd(), about.as_mut_ptr()) == 0;
-            is_known.then(|| about.assume_init().f_type)
+            let is_known = libc::fstatfs(known.as_raw_fd(), filesystem.as_mut_ptr()) == 0;
+            is_known.then(|| filesystem.assume_init().f_type)
         };
         if kind.is_some_and(|kind| IN_MEMORY.contains(&kind)) {
             return Err("its file system is in memory".into());
         }
+        // To open it would end the lease, and by default its holder.
+        if is_leased(&about) {
+            return Err("a process has a lease on it".into());
+        }
         let file = File::from(reopen(&known.into()).map_err(cannot)?);
         let (path, is_left) = (path.to_owned(), AtomicBool::new(false));
-        let opened = Self { path, is_left, file, cached: None };
-        let cached = if kind == Some(OVERLAY) { None } else { opened.find_cached() };
-        Ok(Self { cached, ..opened })
+        Ok(Self { path, is_left, file, is_known: kind != Some(OVERLAY) })
     }
 
-    /// What comes next, at or behind `at`.
-    pub fn next(&self, at: u64) -> Next {
+    /// From its beginning. Before anything of it is brought.
+    pub fn walk(&self) -> Walk {
+        let cached = match self.cached_in(0, 0).filter(|_| self.is_known) {
+            None => Cached::Unknown,
+            Some(0) => Cached::Nothing,
+            Some(_) => Cached::Pieces { bytes: VecDeque::new(), end: 0 },
+        };
+        Walk { at: 0, cached }
+    }
+
+    /// What comes next.
+    pub fn next(&self, walk: &mut Walk) -> Next {
+        let at = walk.at;
         let (bytes, links) = self.file.metadata().map_or((0, 1), |about| (about.len(), about.nlink()));
         if links == 0 {
             return Next::Removed;
@@ -139,7 +206,9 @@ impl Opened {
         let start = at.max(data / PIECE * PIECE);
         let end = bytes.min(start / PIECE * PIECE + PIECE);
         if data < bytes && start < end {
-            Next::Piece(start..end)
+            walk.at = end;
+            let cached = self.cached_before(&mut walk.cached, start / PIECE, bytes.div_ceil(PIECE));
+            Next::Piece(Piece { range: start..end, cached })
         } else {
             Next::End { hole: bytes.saturating_sub(at) }
         }
@@ -151,26 +220,36 @@ impl Opened {
     }
 
     /// Brings a piece, and waits until it is there.
-    pub fn bring(&self, piece: &Range<u64>, way: Way) -> io::Result<Brought> {
-        let bytes = piece.end - piece.start;
-        let of_piece =
-            |all: &Vec<u32>| all.get((piece.start / PIECE) as usize).map_or(0, |bytes| u64::from(*bytes));
-        let cached = self.cached.as_ref().map(of_piece).map(|cached| cached.min(bytes));
+    pub fn bring(&self, piece: &Piece, way: Way) -> io::Result<Brought> {
+        let bytes = piece.bytes();
+        let cached = piece.cached.map(|cached| cached.min(bytes));
         let start = Instant::now();
         if cached != Some(bytes) {
-            self.populate(piece, way)?;
+            self.populate(&piece.range, way)?;
         }
         Ok(Brought { bytes, cached, time: (cached.unwrap_or(0) == 0).then(|| start.elapsed()) })
     }
 
-    /// What the page cache has of each piece. To ask later would count what comes with the piece before.
-    fn find_cached(&self) -> Option<Vec<u32>> {
-        match self.cached_in(0, 0)? {
-            0 => Some(Vec::new()),
-            _ => {
-                (0..self.bytes().div_ceil(PIECE)).map(|i| Some(self.cached_in(i * PIECE, PIECE)? as u32)).collect()
-            }
+    /// What the page cache had of a piece, none before which is asked for again. Asks for some of those behind it.
+    fn cached_before(&self, cached: &mut Cached, piece: u64, pieces: u64) -> Option<u64> {
+        let (bytes, end) = match cached {
+            Cached::Unknown => return None,
+            Cached::Nothing => return Some(0),
+            Cached::Pieces { bytes, end } => (bytes, end),
+        };
+        // A hole may have been passed over.
+        *end = (*end).max(piece);
+        let passed = bytes.len().saturating_sub((*end - piece) as usize);
+        bytes.drain(..passed);
+        while *end < pieces.min(piece + AHEAD) {
+            let Some(found) = self.cached_in(*end * PIECE, PIECE) else {
+                *cached = Cached::Unknown;
+                return None;
+            };
+            bytes.push_back(found as u32);
+            *end += 1;
         }
+        Some(u64::from(*bytes.front()?))
     }
 
     /// Bytes of a range that the page cache has; of all where its length is 0.
@@ -235,25 +314,51 @@ mod tests {
     fn holes_are_passed_over_by_whole_pieces() {
         let named = tempfile::NamedTempFile::new().unwrap();
         let Ok(file) = Opened::open(named.path()) else { return faultless_testkit::skip("files are in memory") };
-        assert_eq!(file.next(0), Next::End { hole: 0 });
+        let next = |at| file.next(&mut Walk { at, ..file.walk() });
+        assert_eq!(next(0), Next::End { hole: 0 });
         named.as_file().write_all_at(b"x", 5 * PIECE + 70_000).unwrap();
         named.as_file().set_len(9 * PIECE + 1).unwrap();
-        let walk = |at| match file.next(at) {
-            Next::Piece(piece) => (piece.start, piece.end),
+        let walk = |at| match next(at) {
+            Next::Piece(piece) => (piece.range.start, piece.range.end),
             other => panic!("{other:?}"),
         };
         let all = 9 * PIECE + 1;
-        match file.next(0) {
+        match next(0) {
             // Where the file system knows no holes, all of it is data.
-            Next::Piece(piece) if piece.start == 0 => assert_eq!(walk(9 * PIECE), (9 * PIECE, all)),
+            Next::Piece(piece) if piece.range.start == 0 => assert_eq!(walk(9 * PIECE), (9 * PIECE, all)),
             _ => {
                 assert_eq!(walk(0), (5 * PIECE, 6 * PIECE));
                 assert_eq!(walk(5 * PIECE), (5 * PIECE, 6 * PIECE));
-                assert_eq!(file.next(6 * PIECE), Next::End { hole: all - 6 * PIECE });
+                assert_eq!(next(6 * PIECE), Next::End { hole: all - 6 * PIECE });
             }
         }
-        assert_eq!(file.next(all), Next::End { hole: 0 });
-        assert_eq!(file.next(all + PIECE), Next::End { hole: 0 });
+        assert_eq!(next(all), Next::End { hole: 0 });
+        assert_eq!(next(all + PIECE), Next::End { hole: 0 });
+    }
+
+    /// However long it is, and wherever its data lies.
+    #[test]
+    fn the_page_cache_is_asked_for_few_pieces_at_a_time() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let Ok(file) = Opened::open(named.path()) else { return faultless_testkit::skip("files are in memory") };
+        const FAR: u64 = 1 << 40;
+        for at in [0, FAR, FAR + (AHEAD + 10) * PIECE, 2 * FAR] {
+            if named.as_file().write_all_at(&[1; 100], at).is_err() {
+                return faultless_testkit::skip("no sparse file of 2 TiB");
+            }
+        }
+        let mut walk = file.walk();
+        if matches!(walk.cached, Cached::Unknown) {
+            return faultless_testkit::skip("the kernel does not say what the page cache has");
+        }
+        let mut cached = 0;
+        while let Next::Piece(piece) = file.next(&mut walk) {
+            assert_eq!(piece.cached, file.cached_in(piece.range.start, PIECE), "{piece:?}");
+            cached += piece.cached.unwrap();
+            let Cached::Pieces { bytes, end } = &walk.cached else { panic!("pages are cached") };
+            assert!(bytes.len() as u64 <= AHEAD && *end <= piece.range.start / PIECE + AHEAD);
+        }
+        assert!(cached >= 4 * PAGE, "what was written is there");
     }
 
     #[test]
@@ -261,15 +366,29 @@ mod tests {
         let named = tempfile::NamedTempFile::new().unwrap();
         named.as_file().write_all_at(&[1; 100_000], 0).unwrap();
         let Ok(file) = Opened::open(named.path()) else { return faultless_testkit::skip("files are in memory") };
+        let next = || file.next(&mut file.walk());
         for way in [Way::Huge, Way::Small] {
             named.as_file().set_len(100_000).unwrap();
-            assert_eq!(file.bring(&(0..100_000), way).map(|brought| brought.bytes).ok(), Some(100_000));
+            let Next::Piece(piece) = next() else { panic!("no piece") };
+            assert_eq!(file.bring(&piece, way).map(|brought| brought.bytes).ok(), Some(100_000));
             named.as_file().set_len(10).unwrap();
             assert_eq!(file.populate(&(0..100_000), way).unwrap_err().raw_os_error(), Some(libc::EFAULT));
         }
-        assert_eq!(file.next(0), Next::Piece(0..10));
+        assert!(matches!(next(), Next::Piece(Piece { range: std::ops::Range { start: 0, end: 10 }, .. })));
         std::fs::remove_file(named.path()).unwrap();
-        assert_eq!(file.next(0), Next::Removed);
+        assert_eq!(next(), Next::Removed);
+    }
+
+    #[test]
+    fn leases_are_told_from_other_locks() {
+        let is = |line| is_lease(line, "fe:00:12");
+        assert!(
+            is("1: LEASE  ACTIVE    WRITE 812 fe:00:12 0 EOF") && is("2: DELEG  ACTIVE WRITE 8 fe:00:12 0 EOF")
+        );
+        assert!(
+            !is("1: LEASE  ACTIVE    READ 812 fe:00:12 0 EOF") && !is("1: LEASE ACTIVE WRITE 8 fe:00:123 0 EOF")
+        );
+        assert!(!is("3: POSIX  ADVISORY  WRITE 812 fe:00:12 0 EOF") && !is(""));
     }
 
     #[test]
