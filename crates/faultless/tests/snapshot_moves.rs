@@ -60,7 +60,7 @@ fn memory_that_is_dropped_moves_to_the_snapshot() {
     assert!(all(&snapshot) == before);
     // SAFETY: numbers and a child of this test's own.
     unsafe {
-        ends.map(|end| libc::close(end));
+        ends.into_iter().for_each(|end| _ = libc::close(end));
         assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
     }
     drop(snapshot);

@@ -247,7 +247,7 @@ fn populating_says_that_a_page_is_missing() {
     assert_eq!(region.populate(span(0, 8)), Ok(4));
 }
 
-/// What is there is asked for in one question for each run, and not page by page.
+/// Each run of pages that are there takes one question, and not one for each page.
 #[test]
 fn populating_passes_over_what_is_there() {
     let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });

@@ -2,7 +2,7 @@
 //!
 //! Of a file, and of a region with a store, several threads share the descriptor. One of them waits for a message, and
 //! takes one. Then it is the next one's turn to wait, while the first serves the message. Where messages come from one
-//! thread alone, a region's handler keeps the turn: no other message can come meanwhile, and to pass the turn costs two
+//! thread alone, a region's handler keeps the turn. No other message can come meanwhile. To pass the turn would cost two
 //! more calls and a change of threads.
 
 use std::ffi::CStr;

@@ -1,7 +1,7 @@
 //! Pages that are protected against writing.
 //!
-//! The kernel looks at a page much faster than it protects one. So it is asked first which pages are not protected yet:
-//! after a snapshot these are the pages that were written to since the last one, and those that are new.
+//! The kernel looks at a page much faster than it protects one. So it is asked first which pages are not protected yet.
+//! After a snapshot these are the pages that were written to since the last one, and new ones.
 
 use super::{Backing, SwapStore, UserMmu};
 use crate::sys::mmu::Mmu;
