@@ -132,7 +132,7 @@ def _of(memory: _Memories | bytes, offset: int, array: NDArray[Any], fortran: bo
 def snapshot(array: NDArray[Any]) -> Snapshot:
     """Takes a snapshot of an array: what it holds now, while the array goes on changing.
 
-    The memory is protected against writing in one call. A write copies a few pages of 4 KiB before it goes on. An array that is
+    The memory is protected against writing in few calls. A write copies a few pages of 4 KiB before it goes on. An array that is
     NumPy's own (below 4 MiB, for instance) is copied as a whole. So is a `memmap` that the kernel maps, or that is to be written to
     without ``snapshots=True``.
 

@@ -90,6 +90,7 @@ struct State {
     next: usize,
     failures: VecDeque<Errno>,
     fills: usize,
+    installs: usize,
     /// Where the backing ends, if it does.
     end: Option<usize>,
     /// Buffers that held zeroes when they were filled, and frames that were zeroed.
@@ -186,6 +187,11 @@ impl FakeMmu {
     /// How often the backing was read.
     pub fn fills(&self) -> usize {
         self.state.lock().unwrap().fills
+    }
+
+    /// How often pages were asked to be installed.
+    pub fn installs(&self) -> usize {
+        self.state.lock().unwrap().installs
     }
 
     /// How often it was read over pages that had been zeroed, and how many frames were zeroed.

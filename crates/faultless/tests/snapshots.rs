@@ -353,6 +353,32 @@ fn a_snapshot_is_saved_while_the_region_changes() {
 
 /// Each thread that waits for a page has a message of its own. It is read when the page is there already, and nothing is
 /// protected where no snapshot was taken.
+/// What is protected already is not protected again, and nothing else is left out: few pages of many, in more runs than
+/// the kernel tells of at a time.
+#[test]
+fn a_later_snapshot_protects_what_was_written_since() {
+    limit();
+    const LENGTH: usize = 40 * SLOT;
+    let Some(region) = region(LENGTH) else { return };
+    region.advise(0..20 * SLOT, Advice::NoHuge).unwrap();
+    let bytes = part(&region, 0, LENGTH);
+    bytes.fill(1);
+    region.advise(39 * SLOT..LENGTH, Advice::DontNeed).unwrap();
+    let places = || (0..LENGTH).step_by(61 * PAGE);
+    let mut expected = bytes.to_vec();
+    let mut taken = Vec::new();
+    for turn in 2..6 {
+        taken.push((region.snapshot().unwrap(), expected.clone()));
+        for at in places().skip(turn).step_by(turn) {
+            bytes[at] = turn as u8;
+            expected[at] = turn as u8;
+        }
+    }
+    // All that is left is written to: each snapshot has to have noticed it.
+    bytes.fill(9);
+    assert!(taken.iter().all(|(snapshot, expected)| all(snapshot) == *expected));
+}
+
 #[test]
 fn memory_without_a_snapshot_is_brought_as_before() {
     const THREADS: usize = 4;

@@ -8,7 +8,7 @@ mod owner;
 use access::span;
 use changes::{Change, Oracle};
 use faultless_base::sys::mmu::{Mmu, Rights};
-use faultless_base::{Errno, PAGE, SLOT, Span};
+use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
 use faultless_fake::mmu::{FakeMmu, Found, WORKS, backing_byte};
 use faultless_mm::fault::{Fault, Outcome};
@@ -241,10 +241,30 @@ fn populating_says_that_a_page_is_missing() {
     let region = region();
     region.map(span(0, 8), ANONYMOUS, 0).unwrap();
     access(&region, 3, Some(1)).unwrap();
-    // As far as the page that is there, and then no further.
-    region.fail(&[WORKS, Errno::ENOMEM]);
+    // As far as the page that is there, which is looked at, and then no further.
+    region.fail(&[WORKS, WORKS, Errno::ENOMEM]);
     assert_eq!(region.populate(span(0, 8)), Err(Refused::Kernel(Errno::ENOMEM)));
     assert_eq!(region.populate(span(0, 8)), Ok(4));
+}
+
+/// Each run of pages that are there takes one question, and not one for each page.
+#[test]
+fn populating_passes_over_what_is_there() {
+    let region = region_of(FakeMmu::new(|| {}), 10, Orders { first: 0, most: 0 });
+    let attributes = Attributes { huge: false, ..ANONYMOUS };
+    region.map(region.span(), attributes, 0).unwrap();
+    region.populate(span(0, SLOT_PAGES)).unwrap();
+    let before = region.installs();
+    assert_eq!(region.populate(span(0, SLOT_PAGES)), Ok(0));
+    assert_eq!(region.installs() - before, 1);
+    [3, 100, 101, 511].into_iter().for_each(|page| {
+        region.advise(span(page, 1), Advice::DontNeed).unwrap();
+    });
+    let before = region.installs();
+    assert_eq!(region.populate(span(0, SLOT_PAGES)), Ok(4));
+    // One that meets what is there, and two for each of three runs: the last one has nothing behind it.
+    assert!(region.installs() - before <= 6, "{} calls", region.installs() - before);
+    assert_eq!(region.present_pages(), SLOT_PAGES);
 }
 
 #[test]

@@ -8,9 +8,9 @@ mod owner;
 use access::span;
 use changes::{Change, Oracle};
 use faultless_base::sys::mmu::Rights;
-use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
+use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
 use faultless_fake::Fake;
-use faultless_fake::mmu::{FakeMmu, Found};
+use faultless_fake::mmu::{FakeMmu, Found, WORKS};
 use faultless_mm::owner::chain::MOST;
 use faultless_mm::predict::window::Orders;
 use faultless_mm::region::area::Attributes;
@@ -256,7 +256,8 @@ fn a_copy_goes_to_the_newest_and_is_handed_on() {
     region.drop_snapshot(second);
     assert_eq!(
         (region.snapshot_held(first), region.counted(Counter::SnapshotPassed)),
-        (2 * PAGE, 2 * PAGE as u64)
+        (2 * PAGE, PAGE as u64),
+        "a page of zeroes is passed on without a copy"
     );
     assert_eq!(read(&region, first, 0, 2), [1, 0]);
     // What only the first had goes with it, and writes go through.
@@ -307,6 +308,62 @@ fn copies_that_find_no_memory_when_a_snapshot_goes_are_missed() {
     region.refuse_copies(usize::MAX);
     region.drop_snapshot(newer);
     assert_eq!(try_to_read(&region, older, 1, 1), Err(Refused::Incomplete));
+}
+
+/// Pages of a region that are dropped are the snapshot's from then on. None is copied.
+#[test]
+fn what_is_dropped_moves_to_the_snapshot() {
+    let region = region();
+    let number = |page: usize| (page % 250) as u8 + 1;
+    (0..2 * SLOT_PAGES).for_each(|page| assert_eq!(access(&region, page, Some(number(page))), Some(0)));
+    let older = region.snapshot(slots(0, 2)).unwrap();
+    let newer = region.snapshot(slots(0, 1)).unwrap();
+    access(&region, 20, Some(99)).unwrap();
+    let copied = region.counted(Counter::SnapshotCopied);
+    // A device uses one of them, which so is copied.
+    region.pin(span(40, 1));
+    region.unmap(span(10, 90)).unwrap();
+    region.advise(span(SLOT_PAGES - 5, 10), Advice::DontNeed).unwrap();
+    let counted =
+        [Counter::SnapshotMoved, Counter::SnapshotCopied].map(|counter| region.counted(counter) as usize);
+    let settled = copied as usize / PAGE;
+    assert_eq!(counted, [(100 - settled - 1) * PAGE, copied as usize + PAGE]);
+    assert_eq!(region.present_pages(), 2 * SLOT_PAGES - 100);
+    let expected: Vec<_> = (0..2 * SLOT_PAGES).map(number).collect();
+    assert!(read(&region, older, 0, 2 * SLOT_PAGES) == expected);
+    assert!(read(&region, newer, 0, SLOT_PAGES) == expected[..SLOT_PAGES]);
+    region.map(span(10, 90), ANONYMOUS, 0).unwrap();
+    assert_eq!([access(&region, 10, None), access(&region, SLOT_PAGES, Some(3))], [Some(0); 2]);
+    region.drop_snapshot(newer);
+    assert!(read(&region, older, 0, 2 * SLOT_PAGES) == expected);
+    region.drop_snapshot(older);
+    assert_eq!([access(&region, 10, None), access(&region, SLOT_PAGES, None)], [Some(0), Some(3)]);
+}
+
+/// The region has its pages again when they cannot be dropped after all, and the snapshot has them, too.
+#[test]
+fn what_is_not_dropped_after_all_is_there_as_before() {
+    type Change = fn(&Region<FakeMmu>) -> Result<(), Refused>;
+    let unmap: Change = |region| region.unmap(span(4, 8));
+    let drop: Change = |region| region.advise(span(4, 8), Advice::DontNeed);
+    // Which of the steps behind the move fails; the copies need a second try.
+    for (change, errors) in [
+        (unmap, &[WORKS, Errno::ENOMEM, WORKS, WORKS, Errno::EAGAIN][..]),
+        (unmap, &[WORKS, WORKS, Errno::ENOMEM, WORKS, WORKS, Errno::ENOMEM]),
+        (drop, &[WORKS, Errno::EAGAIN, WORKS, Errno::EAGAIN]),
+    ] {
+        let region = region();
+        (0..20).for_each(|page| assert_eq!(access(&region, page, Some(page as u8)), Some(0)));
+        let id = region.snapshot(slots(0, 1)).unwrap();
+        region.fail(errors);
+        assert!(matches!(change(&region), Err(Refused::Kernel(_))));
+        assert_eq!((region.counted(Counter::SnapshotMoved), region.present_pages()), (8 * PAGE as u64, 20));
+        (0..20).for_each(|page| assert_eq!(access(&region, page, Some(77)), Some(page as u8)));
+        assert_eq!(read(&region, id, 0, 20), (0..20).collect::<Vec<_>>());
+        change(&region).unwrap();
+        assert_eq!(read(&region, id, 0, 20), (0..20).collect::<Vec<_>>());
+        region.areas().check();
+    }
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::stats::{self, BLOCKS, Block, COUNTERS, Counter};
 /// First bytes of a page.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"fltless1");
 /// Version of the layout of [`Page`].
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Why a program runs plain, as its library found at the first large request, or later: the number on the page is the
 /// place here.

@@ -293,6 +293,8 @@ counters! {
     SnapshotFault, "snapshot_fault", Calls;
     /// Copied for snapshots, before it was written to or went.
     SnapshotCopied, "snapshot_copied", Bytes;
+    /// Moved to snapshots, because it was dropped.
+    SnapshotMoved, "snapshot_moved", Bytes;
     /// The part of `snapshot_copied` that went to an older snapshot when a newer one was dropped.
     SnapshotPassed, "snapshot_passed", Bytes;
     /// Copies before a write for snapshots: of one page.

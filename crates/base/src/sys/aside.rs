@@ -14,6 +14,8 @@ pub trait Aside {
     fn reserve_aside(&self, _bytes: usize) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
+    /// Lets pages of the region move to memory of `Mmu::reserve`. Where that cannot be, none moves.
+    fn accept_moves(&self, _to: Span) {}
     /// Moves pages that are there out of the region, up to the first that cannot move; how many bytes have moved. From
     /// then on they are missing in the region.
     fn take_out(&self, _from: Span, _to: usize) -> usize {

@@ -24,7 +24,7 @@ pub const GUARD: u64 = 1 << 8;
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const SCAN: usize = 3 << 30 | size_of::<Scan>() << 16 | (b'f' as usize) << 8 | 16;
 /// Runs of pages that one call tells of.
-const RUNS: usize = 32;
+pub const RUNS: usize = 32;
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -161,6 +161,17 @@ impl Changes {
 /// Asks for runs of pages of `span` that are one of `any_of` and none of `none_of`; how many it told of, and up to
 /// where.
 fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> Option<(usize, usize)> {
+    scan_for(fd, span, any_of, (0, none_of), runs)
+}
+
+/// The same of those that are all of `all_of`, too.
+fn scan_for(
+    fd: usize,
+    span: Span,
+    any_of: u64,
+    (all_of, none_of): (u64, u64),
+    runs: &mut [Run],
+) -> Option<(usize, usize)> {
     let mut scan = Scan {
         size: size_of::<Scan>() as u64,
         flags: 0,
@@ -172,7 +183,7 @@ fn scan(fd: usize, span: Span, any_of: u64, none_of: u64, runs: &mut [Run]) -> O
         max_pages: 0,
         // Categories that must not be set go into both words: they are inverted, and then all must be set.
         inverted: none_of,
-        all_of: none_of,
+        all_of: all_of | none_of,
         any_of,
         told: PRESENT,
     };
@@ -198,6 +209,21 @@ fn first_of(fd: usize, span: Span, any_of: u64, none_of: u64) -> Option<Span> {
     })
 }
 
+/// The first runs of pages of `span` that are there and that no userfaultfd protects against writing, into `runs`; how
+/// many, and up to where it looked. `None` where the kernel does not say.
+pub fn unprotected_runs(span: Span, runs: &mut [Span; RUNS]) -> Option<(usize, usize)> {
+    let mut found = [Run::default(); RUNS];
+    let (told, to) = scan_for(number()? as usize, span, PRESENT | SWAPPED, (WRITTEN, 0), &mut found)?;
+    as_spans(&found[..told], runs);
+    Some((told, to))
+}
+
+fn as_spans(found: &[Run], runs: &mut [Span]) {
+    for (to, run) in runs.iter_mut().zip(found) {
+        *to = Span { start: run.start as usize, end: run.end as usize };
+    }
+}
+
 /// Of the background thread, which has a table of descriptors of its own.
 static BACKGROUND: Kept = Kept::of_background();
 
@@ -215,9 +241,7 @@ pub fn present_runs(span: Span, runs: &mut [Span]) -> Option<(usize, usize)> {
     let mut found = [Run::default(); RUNS];
     let room = runs.len().min(RUNS);
     let (told, to) = scan(BACKGROUND.get(open_file_again)?, span, PRESENT, 0, &mut found[..room])?;
-    for (to, run) in runs.iter_mut().zip(&found[..told]) {
-        *to = Span { start: run.start as usize, end: run.end as usize };
-    }
+    as_spans(&found[..told], runs);
     Some((told, to))
 }
 

@@ -2,6 +2,7 @@
 
 mod fresh;
 mod gone;
+mod protected;
 mod relocate;
 mod swap;
 mod zeroes;
@@ -23,8 +24,6 @@ pub use swap::SwapStore;
 
 /// Pages that are looked at to see how much of a window was used.
 pub const SAMPLES: usize = 8;
-/// How often the kernel may ask to try again before it counts as an error.
-const MOST_TURNS: u32 = 1000;
 /// Descriptors of a region at most.
 pub const STRIPES: usize = 16;
 
@@ -451,22 +450,12 @@ impl<B: Backing + SwapStore> Mmu for UserMmu<B> {
     }
 
     fn protect_writes(&self, span: Span, protected: bool) -> Result<(), Errno> {
-        if protected {
-            self.watches_writes.store(true, Ordering::Release);
-            self.register(span)?;
+        if !protected {
+            return self.write_protect(span, false);
         }
-        let mut turn = 0;
-        for (uffd, part) in self.parts(span) {
-            // SAFETY: registered for that; a write waits until it is let through.
-            while let Err(error) = unsafe { uffd.write_protect(part, protected) } {
-                if error != Errno::EAGAIN || turn == MOST_TURNS {
-                    return Err(error);
-                }
-                self.relax(turn);
-                turn += 1;
-            }
-        }
-        Ok(())
+        self.watches_writes.store(true, Ordering::Release);
+        self.register(span)?;
+        self.protect_the_rest(span)
     }
 
     fn first_there(&self, span: Span) -> Option<Span> {

@@ -105,8 +105,12 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
         let cases =
             [Pages::Huge, Pages::Small].map(|pages| [Way::Lazy, Way::Eager, Way::Fork].map(|way| (way, pages)));
         let rounds = runs.rounds("snapshots", &cases.concat(), ROUNDS, size, false);
-        println!("**A moment of {}** that are there is kept, and let go\n", table::bytes(size as f64));
-        let header = ["", "taken", "each 2 MiB", "let go", "owners added", "removed", "locks taken"];
+        println!(
+            "**A moment of {}** that are there is kept, and let go: after a write to each page, and again\n",
+            table::bytes(size as f64)
+        );
+        let header =
+            ["", "taken", "each 2 MiB", "taken again", "let go", "owners added", "removed", "locks taken"];
         let mut rows = table::new_table(&header);
         for (case, all) in &rounds {
             let Some(taken) = Spread::of(&all.iter().map(|kept| kept.taken).collect::<Vec<_>>()) else { continue };
@@ -121,6 +125,7 @@ fn snapshots(runs: &mut Runs, aims: &mut Aims) {
                     table::seconds(taken.max)
                 ),
                 table::seconds(taken.median / (size as f64 / f64::from(2 << 20))),
+                table::seconds(median_of(all, |kept| kept.again)),
                 table::seconds(median_of(all, |kept| kept.dropped)),
                 chains.added.iter().sum::<u64>().to_string(),
                 chains.removed.iter().sum::<u64>().to_string(),

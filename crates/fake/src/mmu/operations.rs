@@ -32,6 +32,7 @@ impl State {
 impl Mmu for FakeMmu {
     fn install(&self, from: Source, to: Span) -> Result<(), Stopped> {
         let mut state = self.begin_bringing().map_err(|error| Stopped { done: 0, error })?;
+        state.installs += 1;
         for (i, page) in pages(to).enumerate() {
             assert!(state.rights.get(page) > Some(Rights::None), "a page for nobody at {page:#x}");
             if state.pages.contains_key(&page) {
@@ -259,9 +260,10 @@ impl Mmu for FakeMmu {
     fn first_there(&self, span: Span) -> Option<Span> {
         let state = self.begin().ok()?;
         let mut all = pages(span);
-        let is_there = |page: &usize| {
-            let reserved = state.reserved.contains_key(&(page * PAGE / SLOT));
-            reserved || matches!(state.pages.get(page), Some(Page::Zero | Page::Own(_)))
+        // Of memory that was reserved a page of zeroes is as if it had never come, unless it has moved there.
+        let is_there = |page: &usize| match state.reserved.get(&(page * PAGE / SLOT)) {
+            Some(_) => state.aside.contains(page) || state.read(*page, "looked at") != Some(0),
+            None => matches!(state.pages.get(page), Some(Page::Zero | Page::Own(_))),
         };
         let first = all.find(is_there).unwrap_or(pages(span).end);
         let end = (first..pages(span).end).find(|page| !is_there(page)).unwrap_or(pages(span).end);

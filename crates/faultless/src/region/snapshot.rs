@@ -62,7 +62,7 @@ struct Taken {
 }
 
 impl Region {
-    /// Takes a snapshot of all of it. That takes the kernel one call, and no time for any page of ours.
+    /// Takes a snapshot of all of it. That takes the kernel few calls, and no time for any page of ours.
     ///
     /// The region needs [`Delivery::Thread`] by which the kernel delivers its own faults, too
     /// ([`Region::serves_system_calls`]). It has neither a backing nor events. No device may write to its memory by

@@ -276,7 +276,7 @@ impl Chain {
     }
 
     /// All memory of its copies.
-    fn memory(&self, id: usize) -> Span {
+    pub fn memory(&self, id: usize) -> Span {
         Span::new(self.get(id, AT), self.span(id).bytes())
     }
 

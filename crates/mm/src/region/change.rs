@@ -70,7 +70,7 @@ impl<M: Mmu> Region<M> {
         self.check(span)?;
         let _range = self.ranges.lock(span, Access::Exclusive);
         let kernel = || {
-            self.preserve(span);
+            let moved = self.hand_over(span);
             // First, because pages without rights cannot be moved.
             let aside = self.set_aside(span);
             let renewed = self.drop_by(span, || self.mmu.renew(span));
@@ -79,6 +79,7 @@ impl<M: Mmu> Region<M> {
                 self.restore_rights(span);
             }
             self.settle(&aside, renewed.is_ok());
+            self.settle_handed_over(&moved, renewed.is_ok());
             renewed
         };
         self.change(span, kernel, |_| None)
@@ -163,9 +164,11 @@ impl<M: Mmu> Region<M> {
         let again = matches!(advice, Advice::Normal | Advice::DontNeed);
         let kernel = || {
             if advice == Advice::DontNeed {
-                self.preserve(span);
+                let moved = self.hand_over(span);
                 self.keep_frames(span);
-                self.drop_pages(span)?;
+                let dropped = self.drop_pages(span);
+                self.settle_handed_over(&moved, dropped.is_ok());
+                dropped?;
             }
             if matches!(advice, Advice::Huge | Advice::NoHuge) {
                 self.mmu.prefer_huge(span, advice == Advice::Huge);

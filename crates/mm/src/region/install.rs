@@ -214,10 +214,10 @@ impl<M: Mmu> Region<M> {
             self.note_brought(Span::new(at, done));
             at += done;
             match error {
-                // Another thread was here first: its page stays.
-                Errno::EEXIST => at += PAGE,
+                // Another thread was here first: its pages stay.
+                Errno::EEXIST => at = self.end_of_there(Span { start: at, ..piece }).max(at + PAGE),
                 // Up to something that is there.
-                Errno::EAGAIN if done > 0 => {}
+                Errno::EAGAIN if done > 0 => at = self.end_of_there(Span { start: at, ..piece }),
                 Errno::EAGAIN if again < MOST_AGAIN => {
                     again += 1;
                     self.mmu.relax(again);
@@ -232,5 +232,10 @@ impl<M: Mmu> Region<M> {
             }
         }
         Ok(())
+    }
+
+    /// Where the pages end that are there from the beginning of a span on: one question for all of them.
+    fn end_of_there(&self, span: Span) -> usize {
+        self.mmu.first_there(span).filter(|there| there.start == span.start).map_or(span.start, |there| there.end)
     }
 }

@@ -81,6 +81,13 @@ impl<B: Backing + SwapStore> Aside for UserMmu<B> {
         prepare().inspect_err(|_| frames::release(span))
     }
 
+    fn accept_moves(&self, to: Span) {
+        if let Some(uffd) = self.uffds().next() {
+            // SAFETY: memory of this value's own, in which nothing is ever protected.
+            let _ = unsafe { uffd.register(to, REGISTER_WP) };
+        }
+    }
+
     fn take_out(&self, from: Span, to: usize) -> usize {
         let Some(uffd) = self.uffds().next() else { return 0 };
         // SAFETY: private anonymous memory of the region's, and memory of this value's own, registered here.

@@ -1,4 +1,4 @@
-//! Copies for snapshots: before a write, and before memory goes.
+//! Copies for snapshots: before a write, and before memory is closed or moves.
 //!
 //! A write copies a few pages around it: a fault costs more than to copy them. A write beside pages that were copied
 //! copies as many again as lie there in a row, so that a walk takes few faults. Once a quarter of a slot is copied, the
@@ -88,7 +88,7 @@ impl<M: Mmu> Region<M> {
     }
 
     /// Copies what a snapshot needs of a part of a slot; how many bytes. The caller has the entry, or all of the slot.
-    fn copy_for(&self, chain: &Chain, need: &Need, part: Span) -> usize {
+    pub(super) fn copy_for(&self, chain: &Chain, need: &Need, part: Span) -> usize {
         let mut bytes = 0;
         let slot = part.start & !(SLOT - 1);
         let wanted = PageSet::of_span(part) - need.settled;
@@ -123,18 +123,9 @@ impl<M: Mmu> Region<M> {
         pages.bytes()
     }
 
-    /// Copies what snapshots need of a span that is about to go, or to be closed. No thread installs anything there.
+    /// Copies what snapshots need of a span that is about to be closed, or to move. No thread installs anything there.
     pub(crate) fn preserve(&self, span: Span) {
-        self.each_need(span, |chain, need, part| {
-            let mut at = part.start;
-            // Where a part is closed, this was done when it was closed.
-            while let Some(view) = self.areas.first(Span { start: at, ..part }) {
-                if view.attributes.rights != Rights::None {
-                    self.copy_for(chain, need, view.span.clip(part));
-                }
-                at = view.span.end;
-            }
-        });
+        self.each_open_need(span, |chain, need, part| _ = self.copy_for(chain, need, part));
     }
 
     /// Pages have come to a span where there were none: snapshots have zeroes there. No thread installs anything
@@ -146,6 +137,7 @@ impl<M: Mmu> Region<M> {
         });
     }
 
+    /// Calls `f` for each slot of a span of which a snapshot needs something.
     fn each_need(&self, span: Span, mut f: impl FnMut(&Chain, &Need, Span)) {
         let Some(chain) = self.chain() else { return };
         for slot in (span.start & !(SLOT - 1)..span.end).step_by(SLOT) {
@@ -153,5 +145,18 @@ impl<M: Mmu> Region<M> {
                 f(chain, &need, Span::new(slot, SLOT).clip(span));
             }
         }
+    }
+
+    /// The same for the parts that are not closed: where a part is closed, copies were made when it was closed.
+    pub(super) fn each_open_need(&self, span: Span, mut f: impl FnMut(&Chain, &Need, Span)) {
+        self.each_need(span, |chain, need, part| {
+            let mut at = part.start;
+            while let Some(view) = self.areas.first(Span { start: at, ..part }) {
+                if view.attributes.rights != Rights::None {
+                    f(chain, need, view.span.clip(part));
+                }
+                at = view.span.end;
+            }
+        });
     }
 }

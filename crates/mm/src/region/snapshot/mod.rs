@@ -1,14 +1,16 @@
 //! Snapshots: what a part of a region held at one moment, while the region goes on changing.
 //!
-//! Taking one costs no work of ours for any page: the kernel protects the part against writing, in one call. While it
+//! Taking one costs no work of ours for any page: the kernel protects the part against writing, in few calls. While it
 //! does, the areas there are changing, so no write is let through before all is protected: that is the moment. A write
-//! that meets a protected page copies it first (`copy.rs`). Who has the bytes of a page is computed ([`chain`](crate::owner::chain)).
+//! that meets a protected page copies it first (`copy.rs`). A page that is dropped moves to the snapshot
+//! (`hand_over.rs`). Who has the bytes of a page is computed ([`chain`](crate::owner::chain)).
 //!
 //! What protects it: a snapshot comes under an exclusive range, as any change. Reading shares the range of one slot,
 //! and takes the entry of this slot to see that what it read was not written to meanwhile. Dropping has the range of
 //! one slot after the other alone. A write takes the entry alone, and so waits for no other thread that waits.
 
 mod copy;
+mod hand_over;
 
 use faultless_base::sync::Access;
 use faultless_base::sys::mmu::{Mmu, Rights};
