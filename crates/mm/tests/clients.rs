@@ -85,7 +85,7 @@ impl Process {
     }
 
     fn mapping(&self, slots: usize) -> Span {
-        let span = calls::map(self.space, &self.fake, slots * SLOT);
+        let span = calls::map(self.space, &self.fake, 0, slots * SLOT);
         assert!(frame_bytes(&self.fake, span).all(|byte| byte == 0), "old bytes where zeroes must be");
         self.fake.write(span, 8);
         span
@@ -98,7 +98,7 @@ impl Process {
         let mapping = self.mapping(6);
         let slots: Vec<_> = (0..4).map(|_| self.lend(Need::Any).unwrap().0).collect();
         self.space.free(block);
-        calls::unmap(self.space, &self.fake, mapping);
+        calls::unmap(self.space, &self.fake, 0, mapping);
         slots.into_iter().for_each(|slot| assert!(self.take_back(slot)));
         self.space.ask(3 + self.space.ready(Need::Zero));
         while self.space.answer_requests() {}
@@ -163,7 +163,7 @@ fn idle_frames_of_one_client_serve_another() {
     slots.into_iter().for_each(|(slot, _)| assert!(p.take_back(slot)));
     let mapping = p.mapping(4);
     assert_eq!(p.fake.resident(), most, "from regions to mappings");
-    calls::unmap(p.space, &p.fake, mapping);
+    calls::unmap(p.space, &p.fake, 0, mapping);
     let slots: Vec<_> = (0..5).map(|_| p.lend(Need::Any).unwrap()).collect();
     assert!(slots.iter().all(|(_, made)| !made) && p.fake.resident() == most, "from mappings to regions");
     slots.into_iter().for_each(|(slot, _)| assert!(p.take_back(slot)));
@@ -229,7 +229,7 @@ proptest! {
                 Op::Map(n) => mappings.push(p.mapping(n)),
                 Op::Unmap(i) => if let Some(span) = pick(&mut mappings, i) {
                     prop_assert!(frame_bytes(&p.fake, span).all(|byte| byte == 8));
-                    calls::unmap(p.space, &p.fake, span);
+                    calls::unmap(p.space, &p.fake, 0, span);
                 },
                 Op::Lend(need) => slots.extend(p.lend(need).map(|(slot, _)| slot)),
                 Op::TakeBack(i) => if let Some(slot) = pick(&mut slots, i) {

@@ -34,7 +34,7 @@ impl Program {
     }
 
     fn map(&self, slots: usize) -> Span {
-        calls::map(&self.space, &self.fake, slots * SLOT)
+        calls::map(&self.space, &self.fake, 0, slots * SLOT)
     }
 
     /// Background steps until there is nothing to do for some time.
@@ -112,7 +112,7 @@ fn what_came_ahead_is_charged_until_the_program_leaves() {
         let span = p.map(40);
         failing.into_iter().for_each(|failing| p.fake.fail(failing));
         slots(span).take(8).for_each(|slot| _ = p.walk(slot));
-        calls::unmap(&p.space, &p.fake, span);
+        calls::unmap(&p.space, &p.fake, 0, span);
         p.fake.advance_ms(60_000);
         p.rest();
         assert_eq!((p.space.budget().charged(), p.space.budget().idle()), (0, 0), "{failing:?}");

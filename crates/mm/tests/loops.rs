@@ -69,9 +69,9 @@ fn a_block_of_which_little_is_used_comes_again() {
 fn a_loop_of_mappings_is_recycled() {
     for n in [8, BUDGET, 2 * BUDGET, 3 * BUDGET] {
         let fresh = brought_by_the_kernel(n, |space, fake| {
-            let span = calls::map(space, fake, n * SLOT);
+            let span = calls::map(space, fake, 0, n * SLOT);
             fake.write(span, 1);
-            calls::unmap(space, fake, span);
+            calls::unmap(space, fake, 0, span);
         });
         assert!(fresh <= 8 * n, "{n} slots: {fresh} slots in {ROUNDS} rounds");
     }
@@ -82,15 +82,15 @@ fn a_loop_of_mappings_is_recycled() {
 fn mappings_that_are_not_used_cost_no_moves() {
     for n in [2, 8] {
         let (space, fake, counters) = space();
-        let used = calls::map(&space, &fake, 8 * SLOT);
+        let used = calls::map(&space, &fake, 0, 8 * SLOT);
         fake.write(used, 1);
-        calls::unmap(&space, &fake, used);
+        calls::unmap(&space, &fake, 0, used);
         let rounds = |count| {
             let moved = || counters.get(Counter::BytesMoved as usize);
             let before = moved();
             for _ in 0..count {
-                let span = calls::map(&space, &fake, n * SLOT);
-                calls::unmap(&space, &fake, span);
+                let span = calls::map(&space, &fake, 0, n * SLOT);
+                calls::unmap(&space, &fake, 0, span);
             }
             moved() - before
         };

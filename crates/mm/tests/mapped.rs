@@ -35,11 +35,11 @@ impl Program {
     }
 
     fn map(&self, slots: usize) -> Span {
-        calls::map(&self.space, &self.fake, slots * SLOT)
+        calls::map(&self.space, &self.fake, 0, slots * SLOT)
     }
 
     fn unmap(&self, span: Span) {
-        calls::unmap(&self.space, &self.fake, span);
+        calls::unmap(&self.space, &self.fake, 0, span);
     }
 
     /// Background steps until there is nothing to do for some time.

@@ -1,6 +1,8 @@
 //! A machine with several nodes. Whatever a program asks for and gives back, and wherever, its memory lies on the node
 //! of the thread that asked for it and touched it first.
 
+mod calls;
+
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Fake;
 use faultless_mm::frame::buddy::Kind;
@@ -40,21 +42,14 @@ impl Machine {
     /// Maps memory in a thread on `cpu`, and writes to all of it there.
     fn map(&self, cpu: usize, slots: usize, has_policy: bool) -> Span {
         self.fake.run_on(cpu % self.nodes, has_policy);
-        let span = self.fake.map(slots * SLOT);
-        self.space.mapped(cpu, span);
+        let span = calls::map(&self.space, &self.fake, cpu, slots * SLOT);
         self.fake.write(span, 7);
         span
     }
 
     fn unmap(&self, cpu: usize, span: Span) {
         self.fake.run_on(cpu % self.nodes, false);
-        let kernel = || {
-            self.fake.unmap(span);
-            true
-        };
-        if !self.space.unmap(cpu, span, kernel) {
-            self.fake.unmap(span);
-        }
+        calls::unmap(&self.space, &self.fake, cpu, span);
     }
 
     /// The background thread runs on the first node.

@@ -127,7 +127,7 @@ impl Program {
         self.cut.remove(&at);
         match block {
             true => assert!(self.space.free(at)),
-            false => calls::unmap(&self.space, &self.fake, Span::new(at, n * SLOT)),
+            false => calls::unmap(&self.space, &self.fake, 0, Span::new(at, n * SLOT)),
         }
     }
 
@@ -149,7 +149,7 @@ impl Program {
         let n = *n;
         self.cut.insert(at);
         for slot in (at..at + n * SLOT).step_by(SLOT) {
-            calls::unmap(&self.space, &self.fake, Span::new(slot + SLOT / 4, SLOT / 2));
+            calls::unmap(&self.space, &self.fake, 0, Span::new(slot + SLOT / 4, SLOT / 2));
         }
     }
 
@@ -171,7 +171,7 @@ impl Program {
     fn apply(&mut self, op: Op) {
         match op {
             Op::Map(n, touch) => {
-                let span = calls::map(&self.space, &self.fake, n * SLOT);
+                let span = calls::map(&self.space, &self.fake, 0, n * SLOT);
                 self.got(Some(span.start), n, touch, false);
             }
             Op::Zeroed(n, touch) => {

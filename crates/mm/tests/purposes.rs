@@ -69,13 +69,13 @@ fn blocks_get_zeroed_memory_only_when_no_other_is_free() {
     let space = Space::new(fake.clone(), 64 * SLOT, 1, counters, knobs).unwrap();
     let count = |counter: Counter| counters[0].get(counter as usize);
     let use_up = |span: Span| fake.write(span, 7);
-    let [first, second] = [0, 1].map(|_| calls::map(&space, &fake, 4 * SLOT));
+    let [first, second] = [0, 1].map(|_| calls::map(&space, &fake, 0, 4 * SLOT));
     [first, second].into_iter().for_each(use_up);
-    calls::unmap(&space, &fake, first);
+    calls::unmap(&space, &fake, 0, first);
     fake.advance_ms(6);
     while space.step() == Progress::Worked {}
     assert_eq!(count(Counter::BytesScrubbed), 4 * SLOT as u64);
-    calls::unmap(&space, &fake, second);
+    calls::unmap(&space, &fake, 0, second);
     // One extent is zero now, the other is not.
     let block = || {
         let addr = space.allocate(0, 4 * SLOT, PAGE, Need::Any).unwrap().addr;

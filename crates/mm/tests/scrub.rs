@@ -41,7 +41,7 @@ impl World {
     }
 
     fn map(&self, n: usize) -> usize {
-        let at = calls::map(&self.space, &self.fake, n * SLOT).start;
+        let at = calls::map(&self.space, &self.fake, 0, n * SLOT).start;
         assert!((0..n * SLOT_PAGES).all(|page| self.fake.read(at + page * PAGE) == Some(0)), "not zero");
         self.fake.write(Span::new(at, n * SLOT), 7);
         at
@@ -56,7 +56,7 @@ impl World {
     }
 
     fn unmap(&self, at: usize, n: usize) {
-        calls::unmap(&self.space, &self.fake, Span::new(at, n * SLOT));
+        calls::unmap(&self.space, &self.fake, 0, Span::new(at, n * SLOT));
     }
 
     /// Uses `n` slots, gives them back, and lets the scrubber work until it is done.

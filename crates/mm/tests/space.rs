@@ -2,8 +2,10 @@
 //! zeroes where zeroes were promised, and its own bytes everywhere else. It sees no other bytes, and has no access to
 //! what it unmapped. The unit itself panics when the engine touches closed memory.
 
+mod calls;
 mod oracle;
 
+use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::Failing;
 use faultless_mm::Need;
@@ -11,7 +13,7 @@ use faultless_mm::mapping::Change;
 use faultless_mm::space::progress::Progress;
 use faultless_page::knobs::Knob;
 use faultless_testkit::limit::limit;
-use oracle::{BUDGETS, Calls, Oracle, SLOT_SIZES};
+use oracle::{ALL, BUDGETS, Calls, Oracle, SLOT_SIZES};
 use proptest::prelude::*;
 
 /// One call, with numbers for its arguments.
@@ -33,9 +35,7 @@ fn programs(most: usize) -> impl Strategy<Value = (Vec<(Knob, u64)>, usize, Vec<
 
 /// The program maps that many slots.
 fn mapped(o: &Oracle, slots: usize) -> Span {
-    let span = o.fake.map(slots * SLOT);
-    o.space.mapped(0, span);
-    span
+    calls::map(&o.space, &o.fake, 0, slots * SLOT)
 }
 
 fn apply(o: &mut Oracle, (op, a, b, c): Op) {
@@ -204,8 +204,37 @@ fn what_the_kernel_does_not_unmap_is_noted_as_before() {
     // Memory that the program offers is there until the kernel needs it.
     o.space.change(span, Change::Offered);
     assert_eq!(o.space.budget().charged(), charged);
-    o.call_munmap(0, span);
+    calls::unmap(&o.space, &o.fake, 0, span);
     assert_eq!((o.space.budget().charged(), o.space.is_noted(span)), (0, false));
+}
+
+/// `mremap` takes a part of two slots away, to other offsets, and again. Each place of it may be charged, and none of
+/// them has a slot of it whole.
+#[test]
+fn parts_of_slots_that_were_moved_and_unmapped_are_charged_no_more() {
+    for is_written in [false, true] {
+        let o = Oracle::new(&[(Knob::Budget, 32 * SLOT as u64)], 1);
+        let span = mapped(&o, 2);
+        if is_written {
+            o.fake.write(span, 1);
+        }
+        let remap = |from: Span| {
+            let whole = o.fake.map(2 * SLOT);
+            let to = Span::new(whole.start + from.start % SLOT + PAGE, from.bytes());
+            assert!(o.fake.migrate(from, to.start));
+            o.fake.unmap(Span { start: whole.start, end: to.start });
+            o.fake.unmap(Span { start: to.end, end: whole.end });
+            o.fake.unmap(from);
+            o.space.moved(from, to);
+            to
+        };
+        let part = remap(remap(Span::new(span.start + SLOT / 2, SLOT)));
+        assert!(o.space.is_noted(part) && o.space.budget().charged() >= 2);
+        calls::unmap(&o.space, &o.fake, 0, part);
+        assert!(!o.space.is_noted(part));
+        calls::unmap(&o.space, &o.fake, 0, span);
+        assert_eq!((o.space.budget().charged(), o.space.budget().used()), (0, 0));
+    }
 }
 
 /// What the program changed the attributes of is out of reach when it comes back. Frames move in and out all the same.
@@ -235,25 +264,24 @@ fn ranges_of_any_size_are_no_work() {
     o.space.mapped(0, low);
     let high = o.fake.map(4 * SLOT);
     o.space.mapped(0, high);
-    let all = Span { start: 0, end: usize::MAX & !(PAGE - 1) };
-    o.space.change(all, Change::Dropped);
-    o.space.change(all, Change::HugeAdvised);
+    o.space.change(ALL, Change::Dropped);
+    o.space.change(ALL, Change::HugeAdvised);
     let mut given = 0;
-    o.space.recycle(0, all, |part| {
+    o.space.recycle(0, ALL, |part| {
         given += part.bytes();
         false
     });
-    assert_eq!(given, all.bytes());
+    assert_eq!(given, ALL.bytes());
     // What does not fit the table is the kernel's alone, and takes nothing from others.
     o.space.mapped(0, Span::new(1 << 46, 1 << 45));
     o.space.note_exit();
-    o.space.moved(Span { start: SLOT, ..all }, Span::new(1 << 46, 1 << 45));
-    o.space.forget(all);
+    o.space.moved(Span { start: SLOT, ..ALL }, Span::new(1 << 46, 1 << 45));
+    o.space.forget(ALL);
     assert_eq!(o.space.budget().charged(), 0);
     mapped(&o, 4);
     assert!(o.space.budget().charged() > 0, "a mapping that is not noted");
     o.fake.fail(Failing::Isolate);
-    assert!(o.space.unmap(0, Span { start: SLOT, ..all }, || true));
+    assert!(o.space.unmap(0, Span { start: SLOT, ..ALL }, || true));
     assert_eq!(o.space.budget().charged(), 0);
 }
 

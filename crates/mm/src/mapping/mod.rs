@@ -84,7 +84,12 @@ impl<S: Sys> Space<S> {
     }
 
     /// Unmaps `span` and keeps what frames it can; whether it did. Where none can be kept `by_kernel` unmaps it, and
-    /// says whether the kernel did. That is not called where nothing is noted.
+    /// says whether the kernel did. That is not called where no slot is noted that `span` has whole, or where the kernel
+    /// may wait for a thread of the program's.
+    ///
+    /// Then the caller has the kernel unmap `span`. Once the kernel has, the caller calls [`Space::forget`]: a slot that
+    /// `span` has in part may be noted, and charged.
+    #[must_use = "otherwise the caller unmaps, and calls `forget`"]
     pub fn unmap(&self, cpu: usize, span: Span, by_kernel: impl FnOnce() -> bool) -> bool {
         let is_done = self.unmap_slots(cpu, span, by_kernel);
         if is_done {

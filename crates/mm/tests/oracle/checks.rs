@@ -3,6 +3,7 @@
 use faultless_base::{SLOT, SLOT_PAGES};
 
 use super::{Oracle, pages};
+use crate::calls;
 
 impl Oracle {
     /// What must hold after every call, as far as it is quick to see.
@@ -42,12 +43,13 @@ impl Oracle {
                 self.lose(thing.at, thing.pages, false);
             } else {
                 let span = faultless_base::Span::new(thing.at, thing.pages * faultless_base::PAGE);
-                self.call_munmap(0, span);
+                calls::unmap(&self.space, &self.fake, 0, span);
                 self.lose(thing.at, thing.pages, true);
             }
         }
         // What was unmapped without notice stays on the account until a look.
         std::mem::take(&mut self.unseen).into_iter().for_each(|span| self.space.forget(span));
+        assert!(!self.space.is_noted(super::ALL), "a slot of a mapping that is gone is noted");
         self.mine.clear();
         self.check_all();
         self.space.press();

@@ -12,11 +12,15 @@ use faultless_mm::{Need, Space};
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::Block as Counters;
 
+use crate::calls;
+
 /// Budgets, in slots.
 pub const BUDGETS: [u64; 6] = [0, 1, 3, 8, 32, 1000];
 /// Sizes of mappings, in pages.
 pub const SLOT_SIZES: [usize; 8] = [512, 512, 1024, 1536, 513, 700, 2048 + 511, 8192];
 const SLOTS: usize = 64;
+/// All addresses.
+pub const ALL: Span = Span { start: 0, end: usize::MAX & !(PAGE - 1) };
 
 /// A page of the program's.
 #[derive(Clone, Copy, Debug)]
@@ -177,20 +181,9 @@ impl Oracle {
             self.fake.unmap(span);
             self.unseen.push(span);
         } else {
-            self.call_munmap(a, span);
+            calls::unmap(&self.space, &self.fake, a, span);
         }
         self.lose(at, n, true);
-    }
-
-    /// munmap, by the engine or by the kernel.
-    pub fn call_munmap(&self, cpu: usize, span: Span) {
-        let by_kernel = || {
-            self.fake.unmap(span);
-            true
-        };
-        if !self.space.unmap(cpu, span, by_kernel) {
-            self.fake.unmap(span);
-        }
     }
 
     fn is_in_block(&self, page: usize) -> bool {
