@@ -87,6 +87,8 @@ fn settle(area: &Area, most: usize) {
     }
     for bytes in SIZES.into_iter().filter(|bytes| (SLOT..=most).contains(bytes)) {
         while zero::hot(bytes).is_some_and(|choice| !choice.is_settled()) {
+            // A program has written to it.
+            area.zero(Engine::Memset, area.piece(0, bytes));
             Linux.zero_hot(area.piece(0, bytes));
         }
     }
