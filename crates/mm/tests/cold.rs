@@ -104,6 +104,28 @@ fn growth_that_becomes_cold_goes_on_in_small_pages() {
     assert!(p.space.budget().charged() <= 1, "all but the last is seen to be used");
 }
 
+/// The prefault budget is used up when it begins: what came ahead before was never used.
+#[test]
+fn a_slow_programs_cold_memory_is_found_without_prefault_budget() {
+    let walk = |ms: u64, huge_ns: u64| {
+        let p = Program::new();
+        for _ in 0..3 {
+            slots(p.map(6)).take(2).for_each(|slot| _ = p.walk(slot));
+        }
+        p.fake.set_huge_ns(huge_ns);
+        let each = |slot| {
+            p.fake.advance_ms(ms);
+            p.walk(slot)
+        };
+        let there: Vec<usize> = slots(p.map(40)).map(each).collect();
+        (came(&there), p.count(Counter::BytesFreshHuge) / SLOT)
+    };
+    assert_eq!(walk(0, 0).0, 0, "nothing comes ahead of one that is quick");
+    assert!(walk(4, 0).0 > 0, "a slow one that follows is trusted again");
+    let (came, huge) = walk(4, COLD_NS);
+    assert!(came >= 8, "{came} came in small pages, {huge} slots have huge ones");
+}
+
 #[test]
 fn what_came_ahead_is_charged_until_the_program_leaves() {
     for failing in [None, Some(Failing::Moves)] {

@@ -26,10 +26,15 @@ const WINDOW_MAX: usize = 64;
 /// Slots without memory over which a program is still found.
 const GAP: usize = 6;
 /// Looks without progress of the program after which an extent is forgotten.
-const PATIENCE: u32 = 200;
+const PATIENCE: u16 = 200;
 /// Slots that get advice at a time, at least (128 MiB).
 const ADVISED_AT_ONCE: usize = 64;
 const LOOK_US: u64 = 100;
+/// A program that takes as long for a slot computes much, or has cold memory. Warm slots take a tenth of that.
+const SLOW_US: u64 = 1_500;
+/// Slots that such a program passes for each one that is touched to see what it takes.
+const PROBED: usize = 6;
+const MOST_PROBES: usize = 16;
 /// Slots that a program's thread looks at in one call.
 const LOOKS_IN_CALL: usize = 128;
 /// Slots that it passes at most, to find them.
@@ -76,6 +81,8 @@ impl<S: Sys> Space<S> {
             touched: begin,
             window: self.first_window(WINDOW_START),
             moved: None,
+            since_ms: self.now_ms(),
+            probes: 0,
             quiet: 0,
         };
         let Some(mut growths) = self.ahead.growths() else { return };
@@ -149,20 +156,33 @@ impl<S: Sys> Space<S> {
         // Nothing is touched before the program has come to the extent at all.
         while g.touched < end && g.reached > g.begin {
             let i = g.touched;
-            if i % 2 == 1 && !self.ahead.prefault_budget.take() {
+            let is_on_budget = i % 2 == 1 && self.ahead.prefault_budget.take();
+            let is_probe = i % 2 == 1 && !is_on_budget && self.may_probe(g);
+            if i % 2 == 1 && !is_on_budget && !is_probe {
                 break;
             }
             g.touched += 1;
+            g.probes += is_probe as u16;
             if i % 2 == 1 {
                 let is_ours = huge == Huge::Advised || self.charge_small(shard, g.first + i);
                 if is_ours && self.touch_lent(shard, g.first + i, huge) {
                     return Progress::Worked;
                 }
-                self.ahead.prefault_budget.give_back();
+                if is_on_budget {
+                    self.ahead.prefault_budget.give_back();
+                }
             }
         }
         // A program that moves is looked after at once.
         if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) }
+    }
+
+    /// Whether a slot may be touched beyond the prefault budget, to see what it takes: the program is slow, and its memory
+    /// may be cold.
+    fn may_probe(&self, g: &Growth) -> bool {
+        let passed = g.reached - g.begin;
+        let us = u64::from(self.now_ms().wrapping_sub(g.since_ms)) * 1000;
+        usize::from(g.probes) < (passed / PROBED).min(MOST_PROBES) && us > passed as u64 * SLOW_US
     }
 
     /// How far the program has come: one past the last slot that has memory from the program's own touch. Looks on

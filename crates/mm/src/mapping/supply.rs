@@ -12,7 +12,7 @@ use crate::space::progress::Progress;
 use faultless_page::knobs::Knob;
 
 /// Looks without progress after which a program does something else (1 ms).
-const STILL_LOOKS: u32 = 10;
+const STILL_LOOKS: u16 = 10;
 /// One slot in this many of the budget may be of the supply.
 const SHARE: usize = 4;
 

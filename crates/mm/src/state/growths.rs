@@ -33,7 +33,10 @@ pub(crate) struct Growth {
     pub(crate) window: usize,
     /// The last window that memory was moved to.
     pub(crate) moved: Option<Window>,
-    pub(crate) quiet: u32,
+    /// When it was handed out, and how many slots were touched since to see what that takes.
+    pub(crate) since_ms: u32,
+    pub(crate) probes: u16,
+    pub(crate) quiet: u16,
 }
 
 impl Growth {
