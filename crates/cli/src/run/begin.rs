@@ -79,14 +79,44 @@ fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
 }
 
-/// A child with a copy of this memory; 0 in the child.
-fn clone(flags: i32) -> io::Result<i32> {
+/// There could be no child. Nothing was closed for it, so another way is left.
+#[derive(Debug)]
+pub struct NoChild(io::Error);
+
+impl NoChild {
+    /// With the last error of this thread.
+    fn last() -> io::Error {
+        let error = io::Error::last_os_error();
+        io::Error::new(error.kind(), Self(error))
+    }
+}
+
+impl std::error::Error for NoChild {}
+
+impl std::fmt::Display for NoChild {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A child that was started.
+#[derive(Clone, Copy)]
+pub struct Started {
+    pub pid: i32,
+    /// Signals that waited for this process before there was a child, as [`sys::pending`] has them: the child has had
+    /// none of them.
+    pub before: u64,
+}
+
+/// A child with a copy of this memory; its number is 0 in the child.
+fn clone(flags: i32) -> io::Result<Started> {
+    let before = sys::pending();
     // SAFETY: as fork: the child goes on with its copy. Callers make only calls there that are allowed then.
     match unsafe {
         libc::syscall(libc::SYS_clone, (flags | libc::SIGCHLD) as usize, 0usize, 0usize, 0usize, 0usize)
     } {
-        ..0 => Err(io::Error::last_os_error()),
-        pid => Ok(pid as i32),
+        ..0 => Err(NoChild::last()),
+        pid => Ok(Started { pid: pid as i32, before }),
     }
 }
 
@@ -102,43 +132,45 @@ impl Shared {
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping.
         let map = unsafe { libc::mmap(null_mut(), size_of::<Page>(), prot, flags, -1, 0) };
-        if map == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(map.cast())) }
+        if map == libc::MAP_FAILED { Err(NoChild::last()) } else { Ok(Self(map.cast())) }
     }
 
     /// Starts a child that calls `exec`, which returns only where it has noted an error. The files are closed here before.
-    /// The child has begun, or has noted an error, when this returns.
-    pub fn start(&self, exec: impl Fn(), left: Option<Left>) -> io::Result<i32> {
+    /// The child has begun, has noted an error, or was stopped by a signal before, when this returns.
+    pub fn start(&self, exec: impl Fn(), left: Option<Left>) -> io::Result<Started> {
         let left = match left {
             Some(left) => match self.start_held(&exec, left)? {
-                Ok(pid) => return Ok(pid),
+                Ok(started) => return Ok(started),
                 Err(left) => Some(left),
             },
             None => None,
         };
-        let pid = clone(libc::CLONE_VFORK)?;
-        if pid == 0 {
+        let started = clone(libc::CLONE_VFORK)?;
+        if started.pid == 0 {
             exec();
             end();
         }
         left.into_iter().for_each(Left::close);
-        Ok(pid)
+        Ok(started)
     }
 
     /// The same with a child that waits. The files come back where there is none.
-    fn start_held(&self, exec: impl Fn(), left: Left) -> io::Result<Result<i32, Left>> {
+    fn start_held(&self, exec: impl Fn(), left: Left) -> io::Result<Result<Started, Left>> {
         // One entry, behind which comes the list itself.
         self.list.entries.store((&raw const self.entry).cast_mut().cast(), Ordering::Relaxed);
         self.entry.store((&raw const self.list).cast_mut().cast(), Ordering::Relaxed);
         let offset = offset_of!(Page, held) as isize - offset_of!(Page, entry) as isize;
         self.list.offset.store(offset, Ordering::Relaxed);
         let parent = std::process::id() as i32;
-        let pid = clone(0)?;
+        let started = clone(0)?;
+        let pid = started.pid;
         if pid == 0 {
             self.hold(parent);
             exec();
             end();
         }
-        while self.held.load(Ordering::Acquire) == 0 {
+        // One that a signal stops goes on when it is continued, which is for who waits for it.
+        while self.held.load(Ordering::Acquire) == 0 && !sys::is_stopped(pid) {
             wait(&self.held, 0);
             if self.held.load(Ordering::Acquire) == 0 && sys::has_ended(pid) {
                 // SAFETY: no status is asked for.
@@ -152,12 +184,13 @@ impl Shared {
         loop {
             let held = self.held.load(Ordering::Acquire);
             if held & libc::FUTEX_OWNER_DIED != 0 {
-                return Ok(Ok(pid));
+                return Ok(Ok(started));
             }
             wait(&self.held, held);
             // A kernel may take such lists, and do nothing about them.
-            if self.held.load(Ordering::Acquire) == held && (sys::has_ended(pid) || sys::has_called_exec(pid)) {
-                return Ok(Ok(pid));
+            let has_begun = || sys::has_ended(pid) || sys::has_called_exec(pid);
+            if self.held.load(Ordering::Acquire) == held && (has_begun() || sys::is_stopped(pid)) {
+                return Ok(Ok(started));
             }
         }
     }

@@ -21,6 +21,7 @@ use std::io;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::begin::Started;
 use super::evidence::Evidence;
 use super::launch::{self, Files, Own};
 use super::sys::{self, Event, Inherited, Usage};
@@ -81,7 +82,7 @@ pub struct Outcome {
 
 /// A program that runs.
 pub struct Running {
-    pid: i32,
+    started: Started,
     start: Instant,
 }
 
@@ -95,12 +96,12 @@ impl Running {
     pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) -> io::Result<Self> {
         sys::take_signals();
         let start = Instant::now();
-        Ok(Self { pid: launch::start(command, files, inherited, own)?, start })
+        Ok(Self { started: launch::start(command, files, inherited, own)?, start })
     }
 
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.started.pid
     }
 
     /// Stands in for the program until it ends; `now_and_then` is called, if that takes long.
@@ -109,6 +110,8 @@ impl Running {
         let (mut stopped, mut interrupted, mut helper) = (false, None, None);
         let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
         let (mut evidence, mut look) = (Evidence::default(), LOOK);
+        // Of these the program knows nothing, whoever they were for.
+        let mut before = self.started.before;
         loop {
             if let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) {
                 // One of our own helper's tells that the program goes on already.
@@ -121,7 +124,10 @@ impl Running {
                 if asks_to_end && !is_own {
                     interrupted = Some(received.signal);
                 }
-                if sys::is_for_one(&received) && !is_own {
+                let bit = 1u64.checked_shl(received.signal as u32).unwrap_or(0);
+                let is_early = before & bit != 0;
+                before &= !bit;
+                if (sys::is_for_one(&received) || is_early && sys::is_for_program(&received)) && !is_own {
                     sys::forward(&received, pid);
                 }
             } else {

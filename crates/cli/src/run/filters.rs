@@ -372,11 +372,6 @@ fn without_core() {
     let _ = unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) };
 }
 
-/// Whether there are filters, and this process may have no child, as far as was tried.
-pub fn refuse_children() -> bool {
-    found().untried
-}
-
 /// Whether the filters kill for a call, or may.
 pub fn may_kill() -> bool {
     !found().killing.is_empty() || found().untried

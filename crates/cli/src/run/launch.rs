@@ -11,10 +11,10 @@ use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use super::begin::Shared;
+use super::begin::{NoChild, Shared, Started};
 use super::handed::{Handed, Left};
+use super::locks;
 use super::sys::Inherited;
-use super::{filters, locks};
 
 /// What stands for standard input, output and error; `None`: as they are here.
 pub type Files = [Option<RawFd>; 3];
@@ -129,7 +129,7 @@ pub fn replace(command: &Command, inherited: Inherited) -> io::Error {
 }
 
 /// Starts `command` with these files and the signal state that this process inherited. It has begun when this returns.
-pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) -> io::Result<i32> {
+pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) -> io::Result<Started> {
     let image = Image::of(command)?;
     let (words, variables) = (pointers(&image.words), image.variables.iter().map(|list| pointers(list)));
     let variables: Vec<_> = variables.collect();
@@ -147,25 +147,25 @@ pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) ->
         shared.error.store(error, Ordering::Relaxed);
     };
     let left = if own == Own::Leave { Left::find() } else { None };
-    let pid = shared.start(exec, left)?;
+    let started = shared.start(exec, left)?;
     match shared.error.load(Ordering::Relaxed) {
         0 => {
             handed.let_go();
             LEFT_OUT.fetch_or(shared.tries.load(Ordering::Relaxed) > 0, Ordering::Relaxed);
-            Ok(pid)
+            Ok(started)
         }
         error => {
             // SAFETY: no status is asked for.
-            unsafe { libc::waitpid(pid, null_mut(), 0) };
+            unsafe { libc::waitpid(started.pid, null_mut(), 0) };
             Err(io::Error::from_raw_os_error(error))
         }
     }
 }
 
-/// Whether a program could not be started because this user may have no more processes, the machine can have none, or a
-/// filter of system calls refuses them.
+/// Whether a program could not be started because there could be no child: this user may have no more processes, the
+/// machine can have none, or a filter of system calls refuses them. What exec answers is the program's.
 pub fn is_no_process(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM)) || filters::refuse_children()
+    error.get_ref().is_some_and(|error| error.is::<NoChild>())
 }
 
 #[cfg(test)]

@@ -125,6 +125,16 @@ pub fn take_signals() {
     }
 }
 
+/// The signals that wait for this process: bit N for signal N.
+pub fn pending() -> u64 {
+    // SAFETY: a set of this function's own, of which any content is one.
+    unsafe {
+        let mut set: libc::sigset_t = zeroed();
+        libc::sigpending(&mut set);
+        (1..64).filter(|signal| libc::sigismember(&set, *signal) == 1).fold(0, |bits, signal| bits | 1 << signal)
+    }
+}
+
 /// A signal that this process was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
@@ -165,6 +175,11 @@ pub fn is_for_one(received: &Received) -> bool {
         SIGCHLD | SIGPIPE | SIGXCPU | SIGXFSZ => false,
         _ => true,
     }
+}
+
+/// Whether a signal of the kernel's is for a program and not for its parent.
+pub fn is_for_program(received: &Received) -> bool {
+    !matches!(received.signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ)
 }
 
 /// The parent in the text of `/proc/PID/stat`.
@@ -318,7 +333,16 @@ pub enum Event {
 
 /// Whether child `pid` has ended. It can still be looked at then: [`event`] takes it away.
 pub fn has_ended(pid: i32) -> bool {
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    has_event(pid, libc::WEXITED)
+}
+
+/// Whether a child was stopped by a signal, which [`event`] has not told of yet.
+pub fn is_stopped(pid: i32) -> bool {
+    has_event(pid, libc::WSTOPPED)
+}
+
+fn has_event(pid: i32, events: i32) -> bool {
+    let flags = events | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: zero bytes are a value of the structure, which is writable.
     unsafe {
         let mut info: libc::siginfo_t = zeroed();
