@@ -49,16 +49,7 @@ pub trait Served: Send + Sync {
     fn handlers_of_part(&self) -> usize {
         1
     }
-    /// Whether all that a handler may wait for in a fault goes on without another fault of the same kind. So a handler
-    /// that serves one may let others wait.
-    fn waits_for_its_own(&self) -> bool {
-        false
-    }
-    /// Whether [`Served::keep_room`] is due.
-    fn wants_room(&self) -> bool {
-        false
-    }
-    /// Lets some pages go: for a handler that has served its messages.
+    /// Lets some pages go where that is due: for a handler that has served its messages.
     fn keep_room(&self) {}
     /// Whether there is something for [`Served::look_back`].
     fn has_left_windows(&self) -> bool {
@@ -126,15 +117,10 @@ impl Served for Shared {
         // One serves while the other waits for the store.
         if self.memory.has_swap() { 2 } else { 1 }
     }
-    fn waits_for_its_own(&self) -> bool {
-        // A store uses neither the region nor memory that it may wait for.
-        self.memory.has_swap()
-    }
-    fn wants_room(&self) -> bool {
-        self.memory.wants_room()
-    }
     fn keep_room(&self) {
-        self.memory.keep_room();
+        if self.memory.wants_room() {
+            self.memory.keep_room();
+        }
     }
     fn has_left_windows(&self) -> bool {
         self.memory.has_left_windows()

@@ -1,14 +1,12 @@
 //! Delivery by threads: each reads one descriptor, which has an equal part of the region.
 //!
-//! Of a file, and of a region with a store, several threads share the descriptor. One of them waits for a message, and
-//! takes one. Then it is the next one's turn to wait, while the first serves the message. Where messages come from one
-//! thread alone, a region's handler keeps the turn. No other message can come meanwhile. To pass the turn would cost two
-//! more calls and a change of threads.
+//! Of a file several threads share the descriptor. One of them waits for a message, and takes one. Then it is the next
+//! one's turn to wait, while the first serves the message.
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use faultless_base::sys::descriptor::Descriptor;
 use faultless_base::sys::mmu::Rights;
@@ -143,14 +141,10 @@ struct Inbox<'a> {
 }
 
 impl Inbox<'_> {
-    /// Waits until it is this handler's turn.
-    fn take_turn(&self) -> Option<MutexGuard<'_, ()>> {
-        self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Waits for messages and reads them, when it is this handler's turn. An error where one of the descriptors is
-    /// another file's: the program has closed it.
+    /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
+    /// closed it.
     fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, Errno> {
+        let _turn = self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         // The others are for the others.
         let most = if self.turn.is_some() { 1 } else { messages.len() };
         let messages = &mut messages[..most];
@@ -162,28 +156,6 @@ impl Inbox<'_> {
             return Err(Errno::EBADF);
         }
         if waited == Waited::Nothing { Ok(waited) } else { message::read_now(self.number, messages) }
-    }
-}
-
-/// Whether messages come from one thread alone.
-#[derive(Default)]
-struct Company {
-    /// The thread that sent the last one.
-    last: u32,
-    /// Messages since another one did, up to [`ALONE`].
-    since: u32,
-}
-
-/// After as many messages of one thread no other is expected.
-const ALONE: u32 = 64;
-
-impl Company {
-    /// Notes a message; whether its thread is alone.
-    fn is_alone(&mut self, event: &Event) -> bool {
-        let Event::Fault { thread, .. } = *event else { return false };
-        self.since = if thread == self.last { (self.since + 1).min(ALONE) } else { 0 };
-        self.last = thread;
-        self.since == ALONE
     }
 }
 
@@ -199,9 +171,7 @@ fn serve(
     let Some(uffd) = served.uffd(part) else { return };
     let mut messages: [Message; BATCH] = [[0; 4]; BATCH];
     let mut buffer = Buffer::default();
-    let (mut turn, mut company) = (None, Company::default());
     loop {
-        turn = turn.take().or_else(|| inbox.take_turn());
         match inbox.receive(uffd, &mut messages) {
             Ok(Waited::Other) => return,
             Ok(Waited::Nothing) | Err(Errno::EINTR) => {}
@@ -214,16 +184,8 @@ fn serve(
                     });
                 }
                 let mut events = messages.map(Event::from);
-                let is_alone =
-                    served.waits_for_its_own() && events[..n].iter().all(|event| company.is_alone(event));
-                if !is_alone {
-                    turn = None;
-                }
                 batch(served, uffd, beat, &mut near, &mut events[..n]);
-                if served.wants_room() {
-                    turn = None;
-                    served.keep_room();
-                }
+                served.keep_room();
                 if served.has_left_windows() {
                     watchdog.tell(Look::Look);
                 }
