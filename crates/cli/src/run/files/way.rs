@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn pieces_that_were_there_say_nothing() {
         let mut choice = Choice::default();
-        (0..10 * TRY).for_each(|_| drop(choice.next()));
+        (0..10 * TRY).for_each(|_| _ = choice.next());
         assert_eq!(choice.cost, [None; 2]);
         // Late ones of the way before.
         let late = choice.way;
