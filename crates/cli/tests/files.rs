@@ -4,7 +4,6 @@ mod common;
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,6 +11,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use common::{Scratch, run, text};
+use faultless_testkit::lease::{has_write_lease, write_lease};
 use faultless_testkit::{cached, skip, uncache};
 use serde_json::Value;
 
@@ -152,26 +152,17 @@ fn what_cannot_be_brought_is_named_and_the_program_runs() {
 /// A program may have its process told when another one opens a file: by default that signal ends it.
 #[test]
 fn a_file_with_a_lease_is_left_alone() {
-    /// Of `fcntl.h`.
-    const F_SETSIG: i32 = 10;
     let scratch = Scratch::new("lease");
     let Some([a, b]) = cold_files(&scratch) else { return };
     let held = File::options().read(true).write(true).open(&a).unwrap();
-    // SAFETY: calls on a descriptor; the signal is one that is ignored unless a handler is there.
-    let leased = unsafe {
-        libc::fcntl(held.as_raw_fd(), F_SETSIG, libc::SIGURG) == 0
-            && libc::fcntl(held.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) == 0
-    };
-    if !leased {
+    if !write_lease(&held) {
         return skip("no leases here");
     }
     let (_, json) = until_brought(&scratch, run(["--files", scratch.0.join("*.bin").to_str().unwrap()]));
     let files = &json["files"];
     assert_eq!(files["skipped"][0]["why"], "a process has a lease on it", "{files}");
     assert_eq!((cached(&b), number(files, "brought_bytes")), (pages(ODD), ODD));
-    // SAFETY: as above. A lease that is to end is no such lease any more.
-    let lease = unsafe { libc::fcntl(held.as_raw_fd(), libc::F_GETLEASE) };
-    assert_eq!(lease, libc::F_WRLCK, "the lease was ended");
+    assert!(has_write_lease(&held), "the lease was to end");
 }
 
 #[test]

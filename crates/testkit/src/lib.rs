@@ -12,6 +12,7 @@
 //! | [`mappings`], [`remaps`], [`holes`], [`mistakes`] | steps on mappings |
 //! | [`attributes`] | what the kernel says of mappings |
 //! | [`blocks`] | steps on malloc and its family |
+//! | [`lease`] | leases on files |
 //! | [`limit`] | how long a test may take |
 //! | [`foreign`] | bytes that others wrote, for parsers |
 //! | [`alone`] | tests in a process of their own |
@@ -35,6 +36,7 @@ mod first;
 pub mod foreign;
 pub mod holes;
 mod killed;
+pub mod lease;
 pub mod limit;
 pub mod mappings;
 pub mod mistakes;
