@@ -216,7 +216,7 @@ fn snapshots() {
 
         let mut region = Region::anonymous(256 << 20)?;
         region.as_mut_slice()?[5] = 1;
-        let snapshot = region.snapshot()?;                     // one call of the kernel
+        let snapshot = region.snapshot()?;                     // few calls of the kernel
         region.as_mut_slice()?[5] = 2;                         // copies a few pages first
         let mut byte = [0];
         snapshot.read_at(5, &mut byte)?;                       // 1
