@@ -170,9 +170,9 @@ impl Shared {
             end();
         }
         // One that a signal stops goes on when it is continued, which is for who waits for it.
-        while self.held.load(Ordering::Acquire) == 0 && !sys::is_stopped(pid) {
+        while self.held.load(Ordering::Acquire) == 0 && !sys::is_stopped(pid) && !sys::was_killed(pid) {
             wait(&self.held, 0);
-            if self.held.load(Ordering::Acquire) == 0 && sys::has_ended(pid) {
+            if self.held.load(Ordering::Acquire) == 0 && sys::has_exited(pid) {
                 // SAFETY: no status is asked for.
                 unsafe { libc::waitpid(pid, null_mut(), 0) };
                 return Ok(Err(left));

@@ -333,20 +333,32 @@ pub enum Event {
 
 /// Whether child `pid` has ended. It can still be looked at then: [`event`] takes it away.
 pub fn has_ended(pid: i32) -> bool {
-    has_event(pid, libc::WEXITED)
+    event_code(pid, libc::WEXITED).is_some()
+}
+
+/// Whether a child has ended by itself.
+pub fn has_exited(pid: i32) -> bool {
+    event_code(pid, libc::WEXITED) == Some(libc::CLD_EXITED)
+}
+
+/// Whether a signal has ended a child.
+pub fn was_killed(pid: i32) -> bool {
+    has_ended(pid) && !has_exited(pid)
 }
 
 /// Whether a child was stopped by a signal, which [`event`] has not told of yet.
 pub fn is_stopped(pid: i32) -> bool {
-    has_event(pid, libc::WSTOPPED)
+    event_code(pid, libc::WSTOPPED).is_some()
 }
 
-fn has_event(pid: i32, events: i32) -> bool {
+/// What has become of a child, of these events; it can be asked for again.
+fn event_code(pid: i32, events: i32) -> Option<i32> {
     let flags = events | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: zero bytes are a value of the structure, which is writable.
     unsafe {
         let mut info: libc::siginfo_t = zeroed();
-        libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags) == 0 && info.si_pid() == pid
+        let answer = libc::waitid(libc::P_PID, pid as libc::id_t, &mut info, flags);
+        (answer == 0 && info.si_pid() == pid).then_some(info.si_code)
     }
 }
 
