@@ -88,6 +88,10 @@ impl Tree {
         if !sums(dir, user).is_ok_and(|now| through(now) == folded.through) {
             return Read::Changed;
         }
+        // What was read may be a part of it.
+        if dir::user_of(dir) != Some(user) {
+            return Read::Changed;
+        }
         if folded.through > self.folded.through {
             self.processes.retain(|covered| covered.inode.is_none_or(|inode| there.contains(&inode)));
         }
