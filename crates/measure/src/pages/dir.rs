@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{DirBuilder, DirEntry, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, DirEntryExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -120,23 +120,34 @@ pub struct Listed {
     pub pid: u32,
     /// Where it is.
     pub path: PathBuf,
-    /// The number of its file.
-    pub inode: u64,
+    /// Its file.
+    pub file: Id,
     /// It is about to be folded, with this number.
     pub aside: Option<u64>,
 }
 
-/// All of them, those last that are about to be folded.
+/// What tells a page from others, and from itself before another process went on counting on it. A file system gives
+/// the number of a file that was removed to the next one. Each process that begins on a page sizes it, and so changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    /// The number of its file.
+    pub inode: u64,
+    pid: u32,
+    changed: (i64, i64),
+}
+
+/// All of them, those last that are about to be folded. An error "not found": one went meanwhile.
 pub fn listed(dir: &Path) -> io::Result<Vec<Listed>> {
     let page = |entry: DirEntry| {
-        let (path, inode) = (entry.path(), entry.ino());
         let name = entry.file_name().into_string().ok()?;
-        match Owner::parse(&name) {
-            Some(owner) => Some(Listed { pid: owner.here(), path, inode, aside: None }),
-            None => Some(Listed { pid: 0, path, inode, aside: Some(number_aside(&name)?) }),
-        }
+        let (pid, aside) = match Owner::parse(&name) {
+            Some(owner) => (owner.here(), None),
+            None => (0, Some(number_aside(&name)?)),
+        };
+        let id = |about: Metadata| Id { inode: about.ino(), pid, changed: (about.ctime(), about.ctime_nsec()) };
+        Some(entry.metadata().map(|about| Listed { pid, path: entry.path(), file: id(about), aside }))
     };
-    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(page).collect();
+    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(page).collect::<Result<_, _>>()?;
     pages.sort_by_key(|page| page.aside);
     Ok(pages)
 }

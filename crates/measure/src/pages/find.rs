@@ -28,8 +28,8 @@ pub struct Covered {
     source: Option<Source>,
     /// The file, if it is one.
     path: Option<PathBuf>,
-    /// Its number, in the directory of a command.
-    pub(super) inode: Option<u64>,
+    /// What tells it from others in the directory of a command.
+    pub(super) file: Option<dir::Id>,
     last: Counters,
 }
 
@@ -38,7 +38,7 @@ impl Covered {
         let last = source.read()?;
         let named = if last.name.is_empty() { "?".into() } else { last.name.clone() };
         let (name, started) = stat.map_or_else(|| (named, None), |stat| (stat.name, Some(stat.started)));
-        Ok(Self { pid, name, started, source: Some(source), path: None, inode: None, last })
+        Ok(Self { pid, name, started, source: Some(source), path: None, file: None, last })
     }
 
     /// In a directory of the user `user`: files of others are none of its.
