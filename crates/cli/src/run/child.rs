@@ -108,7 +108,7 @@ impl Running {
         let pid = self.pid();
         let (mut stopped, mut interrupted, mut helper) = (false, None, None);
         let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
-        let (mut evidence, mut look) = (Evidence::default(), LOOK);
+        let (mut evidence, mut look, mut tended) = (Evidence::default(), LOOK, Instant::now());
         loop {
             if let Some(received) = sys::next_signal(look.saturating_sub(self.start.elapsed()).min(PAUSE)) {
                 // One of our own helper's tells that the program goes on already.
@@ -124,12 +124,14 @@ impl Running {
                 if sys::is_for_one(&received) && !is_own {
                     sys::forward(&received, pid);
                 }
-            } else {
-                if self.start.elapsed() >= look {
-                    evidence.look(pid);
-                    look = self.start.elapsed() * 4;
-                }
+            } else if self.start.elapsed() >= look {
+                evidence.look(pid);
+                look = self.start.elapsed() * 4;
+            }
+            // Also where signals come all the time.
+            if tended.elapsed() >= PAUSE {
                 now_and_then();
+                tended = Instant::now();
             }
             // Also where no signal came: a filter may forbid to hold them back, and then none waits to be taken.
             if sys::has_ended(pid) {

@@ -87,9 +87,8 @@ fn made_in(mut places: Vec<PathBuf>, ending: &str) -> Vec<(Process, PathBuf)> {
     let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
     // Not what a link leads to.
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let made = |entry: DirEntry| {
-        Some((maker(entry.file_name().to_str()?.strip_suffix(ending)?, here)?, entry.path()))
-    };
+    let made =
+        |entry: DirEntry| Some((maker(entry.file_name().to_str()?.strip_suffix(ending)?, here)?, entry.path()));
     dirs.filter_map(made).collect()
 }
 
