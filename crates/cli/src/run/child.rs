@@ -109,7 +109,7 @@ impl Running {
         let pid = self.pid();
         let (mut stopped, mut interrupted, mut helper) = (false, None, None);
         let (mut since, mut pauses) = (Instant::now(), Duration::ZERO);
-        let (mut evidence, mut look) = (Evidence::default(), LOOK);
+        let (mut evidence, mut look, mut tended) = (Evidence::default(), LOOK, Instant::now());
         // Of these the program knows nothing, whoever they were for.
         let mut before = self.started.before;
         loop {
@@ -130,12 +130,14 @@ impl Running {
                 if (sys::is_for_one(&received) || is_early && sys::is_for_program(&received)) && !is_own {
                     sys::forward(&received, pid);
                 }
-            } else {
-                if self.start.elapsed() >= look {
-                    evidence.look(pid);
-                    look = self.start.elapsed() * 4;
-                }
+            } else if self.start.elapsed() >= look {
+                evidence.look(pid);
+                look = self.start.elapsed() * 4;
+            }
+            // Also where signals come all the time.
+            if tended.elapsed() >= PAUSE {
                 now_and_then();
+                tended = Instant::now();
             }
             // Also where no signal came: a filter may forbid to hold them back, and then none waits to be taken.
             if sys::has_ended(pid) {

@@ -29,7 +29,14 @@ impl Target {
         let of_process = || format!("process {pid}");
         let tree = find::tree(pid).with_context(of_process)?.filter(|_| is_alive(pid));
         let target = match tree {
-            Some(dir) => Self::new(Tree::default(), Some(dir), Some(pid)),
+            Some(dir) => {
+                let target = Self::new(Tree::default(), Some(dir.clone()), Some(pid));
+                // It has ended, and nothing was read before its directory was removed.
+                if target.is_empty() && !dir.exists() {
+                    return Err(Missing::Process).with_context(of_process);
+                }
+                target
+            }
             None => {
                 let processes = vec![find::process(pid).with_context(of_process)?];
                 Self::new(Tree { processes, ..Tree::default() }, None, None)
@@ -97,6 +104,10 @@ impl Target {
     /// What processes without pages of their own counted before they ended.
     pub fn folded(&self) -> &Folded {
         &self.tree.folded
+    }
+
+    fn is_empty(&self) -> bool {
+        self.processes().is_empty() && self.folded().programs.is_empty()
     }
 
     /// Whether these are all processes of one command.

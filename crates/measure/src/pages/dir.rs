@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::{DirBuilder, DirEntry, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, DirEntryExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -25,6 +25,8 @@ use super::{Counters, Folded, Source, variable};
 const PAGE_NAME: usize = 1 + 10 + 1 + 20;
 /// The file that a process touches that has its page elsewhere.
 const LOST: &str = "lost";
+/// What the name of a directory ends with that is being removed: no reader finds it.
+const GONE: &str = "-gone";
 
 /// A directory for counters pages, removed when dropped, or later if a process still counts in it.
 pub struct Dir {
@@ -54,9 +56,14 @@ fn maker(name: &str, here: u64) -> Option<Process> {
 
 /// The directories that can be found, with their makers.
 pub fn all() -> Vec<(Process, PathBuf)> {
+    all_with("")
+}
+
+/// Those whose names end with this.
+fn all_with(ending: &str) -> Vec<(Process, PathBuf)> {
     // Others than the caller may have another place of their own.
     let others = std::fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
-    made_in(places(own).chain(others).collect())
+    made_in(places(own).chain(others).collect(), ending)
 }
 
 /// That of the command `maker`, wherever its own environment has it make one.
@@ -65,7 +72,7 @@ pub fn of(maker: u32) -> Option<PathBuf> {
     let theirs = places(|name| variable(maker.pid, name).ok()?).collect();
     let user = process::user(maker.pid);
     let is_its = |(process, dir): &(Process, PathBuf)| *process == maker && user.is_some() && user_of(dir) == user;
-    all().into_iter().chain(made_in(theirs)).find(is_its).map(|(_, dir)| dir)
+    all().into_iter().chain(made_in(theirs, "")).find(is_its).map(|(_, dir)| dir)
 }
 
 /// The owner of a directory. `None`: it is none, or a link to one.
@@ -73,14 +80,16 @@ pub fn user_of(dir: &Path) -> Option<u32> {
     dir.symlink_metadata().ok().filter(Metadata::is_dir).map(|about| about.uid())
 }
 
-fn made_in(mut places: Vec<PathBuf>) -> Vec<(Process, PathBuf)> {
+fn made_in(mut places: Vec<PathBuf>, ending: &str) -> Vec<(Process, PathBuf)> {
     let Some(here) = process::namespace() else { return Vec::new() };
     places.sort();
     places.dedup();
     let entries = places.iter().filter_map(|place| std::fs::read_dir(place).ok()).flatten().flatten();
     // Not what a link leads to.
     let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    dirs.filter_map(|entry| Some((maker(entry.file_name().to_str()?, here)?, entry.path()))).collect()
+    let made =
+        |entry: DirEntry| Some((maker(entry.file_name().to_str()?.strip_suffix(ending)?, here)?, entry.path()));
+    dirs.filter_map(made).collect()
 }
 
 /// The pages in a directory with their owners, in their order.
@@ -110,32 +119,42 @@ pub struct Listed {
     pub pid: u32,
     /// Where it is.
     pub path: PathBuf,
-    /// The number of its file.
-    pub inode: u64,
+    /// Its file.
+    pub file: Id,
     /// It is about to be folded, with this number.
     pub aside: Option<u64>,
 }
 
-/// All of them, those last that are about to be folded.
+/// What tells a page from others, and from itself before another process went on counting on it. A file system gives
+/// the number of a file that was removed to the next one. Each process that begins on a page sizes it, and so changes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Id {
+    /// The number of its file.
+    pub inode: u64,
+    pid: u32,
+    changed: (i64, i64),
+}
+
+/// All of them, those last that are about to be folded. An error "not found": one went meanwhile.
 pub fn listed(dir: &Path) -> io::Result<Vec<Listed>> {
     let page = |entry: DirEntry| {
-        let (path, inode) = (entry.path(), entry.ino());
         let name = entry.file_name().into_string().ok()?;
-        match Owner::parse(&name) {
-            Some(owner) => Some(Listed { pid: owner.here(), path, inode, aside: None }),
-            None => Some(Listed { pid: 0, path, inode, aside: Some(number_aside(&name)?) }),
-        }
+        let (pid, aside) = match Owner::parse(&name) {
+            Some(owner) => (owner.here(), None),
+            None => (0, Some(number_aside(&name)?)),
+        };
+        let id = |about: Metadata| Id { inode: about.ino(), pid, changed: (about.ctime(), about.ctime_nsec()) };
+        Some(entry.metadata().map(|about| Listed { pid, path: entry.path(), file: id(about), aside }))
     };
-    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(page).collect();
+    let mut pages: Vec<_> = std::fs::read_dir(dir)?.flatten().filter_map(page).collect::<Result<_, _>>()?;
     pages.sort_by_key(|page| page.aside);
     Ok(pages)
 }
 
 /// Removes a directory. Under another name: who reads it would see a part of it as the whole.
 fn remove(dir: &Path) {
-    // No command makes a million.
     let mut gone = dir.as_os_str().to_owned();
-    gone.push("000000");
+    gone.push(GONE);
     let dir = Some(PathBuf::from(gone))
         .filter(|gone| std::fs::rename(dir, gone).is_ok())
         .unwrap_or_else(|| dir.to_owned());
@@ -159,6 +178,10 @@ fn sweep() {
         if is_in_use(&dir).is_ok_and(|is| !is) {
             remove(&dir);
         }
+    }
+    // Whoever began to remove these may have been ended meanwhile.
+    for (_, dir) in all_with(GONE).into_iter().filter(is_left) {
+        let _ = std::fs::remove_dir_all(dir);
     }
 }
 
@@ -328,6 +351,22 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
+    /// What was left of it when its remover was ended is removed by the next command.
+    #[test]
+    fn a_directory_that_is_being_removed_is_nobodys() {
+        let (this, here) = (std::process::id(), process::namespace().unwrap());
+        let other = Dir::create().unwrap();
+        let place = other.path().parent().unwrap();
+        let dir = place.join(format!("faultless-{this}-1-{here}-0{GONE}"));
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("4000000042"), page()).unwrap();
+        let found = |ending| made_in(vec![place.to_owned()], ending).into_iter().any(|(_, found)| found == dir);
+        // Other tests may look for such directories, too, and remove it.
+        assert!(!found("") && (found(GONE) || !dir.exists()));
+        sweep();
+        assert!(!dir.exists());
+    }
+
     #[test]
     fn a_link_is_no_directory_of_a_command() {
         let place = tempfile::tempdir().unwrap();
@@ -335,7 +374,7 @@ mod tests {
         let name = |number| place.path().join(format!("faultless-12-345-{here}-{number}"));
         std::fs::create_dir(name(0)).unwrap();
         std::os::unix::fs::symlink(to.path(), name(1)).unwrap();
-        let found: Vec<_> = made_in(vec![place.path().to_owned()]).into_iter().map(|(_, dir)| dir).collect();
+        let found: Vec<_> = made_in(vec![place.path().to_owned()], "").into_iter().map(|(_, dir)| dir).collect();
         assert_eq!((found, user_of(&name(1))), (vec![name(0)], None));
         assert!(user_of(&name(0)).is_some());
     }
@@ -352,6 +391,7 @@ mod tests {
             "faultless-x-345-67-0",
             "other-12-345-67-0",
             "faultless-12-345-67-x",
+            "faultless-12-345-67-0-gone",
         ] {
             assert_eq!(maker(name, 67), None, "{name}");
         }

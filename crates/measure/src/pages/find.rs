@@ -28,17 +28,16 @@ pub struct Covered {
     source: Option<Source>,
     /// The file, if it is one.
     path: Option<PathBuf>,
-    /// Its number, in the directory of a command.
-    pub(super) inode: Option<u64>,
+    /// What tells it from others in the directory of a command.
+    pub(super) file: Option<dir::Id>,
     last: Counters,
 }
 
 impl Covered {
     fn new(pid: u32, stat: Option<Stat>, source: Source) -> Result<Self, PageError> {
         let last = source.read()?;
-        let named = if last.name.is_empty() { "?".into() } else { last.name.clone() };
-        let (name, started) = stat.map_or_else(|| (named, None), |stat| (stat.name, Some(stat.started)));
-        Ok(Self { pid, name, started, source: Some(source), path: None, inode: None, last })
+        let (name, started) = stat.map_or_else(|| (name_of(&last), None), |stat| (stat.name, Some(stat.started)));
+        Ok(Self { pid, name, started, source: Some(source), path: None, file: None, last })
     }
 
     /// In a directory of the user `user`: files of others are none of its.
@@ -46,13 +45,18 @@ impl Covered {
         // Before the file is open: its descriptor may be the last one.
         let stat = Stat::find(pid).map_err(PageError::Read)?;
         let has_ended = pid != 0 && stat.is_none();
-        let mut found = Self::new(pid, stat, Source::file_if(&path, |about| about.uid() == user)?)?;
+        let source = Source::file_if(&path, |about| about.uid() == user)?;
+        let mut found = Self { path: Some(path), ..Self::new(pid, stat, source)? };
         if has_ended {
             found.source = None;
         }
+        // A later process of this number, which is not covered. The page stays open: it may be about to take it.
+        if found.is_younger() && found.listens() != Some(true) {
+            (found.name, found.started) = (name_of(&found.last), None);
+        }
         // One of another PID namespace has its number as it knows it.
-        let pid = if pid == 0 { found.last.pid } else { pid };
-        Ok(Self { pid, path: Some(path), ..found })
+        found.pid = if pid == 0 { found.last.pid } else { pid };
+        Ok(found)
     }
 
     /// In a file that the process `pid` names, or that is named after it.
@@ -70,14 +74,16 @@ impl Covered {
         self.last.start_ns > boot_ns()
     }
 
+    /// Whether the page was begun before the process that has this number now.
+    fn is_younger(&self) -> bool {
+        let process = self.started.map(|started| Process { pid: self.pid, started });
+        process.is_some_and(|process| process.is_younger_than(self.last.start_ns))
+    }
+
     /// Whether the page is that of an earlier process of this number, as far as can be told. One that begins later than now
     /// is of none.
     fn is_stale(&self) -> bool {
-        if self.begins_later() {
-            return true;
-        }
-        let process = self.started.map(|started| Process { pid: self.pid, started });
-        process.is_some_and(|process| process.is_younger_than(self.last.start_ns)) && self.listens() == Some(false)
+        self.begins_later() || self.is_younger() && self.listens() == Some(false)
     }
 
     /// Whether the program that runs in the process has the page now: not after it was replaced by one without a page of
@@ -131,6 +137,11 @@ impl Covered {
     pub fn age(&self) -> f64 {
         boot_ns().saturating_sub(self.last.start_ns) as f64 / 1e9
     }
+}
+
+/// The name that a page has of a program.
+fn name_of(page: &Counters) -> String {
+    if page.name.is_empty() { "?".into() } else { page.name.clone() }
 }
 
 /// Why a process has no page to be found.
@@ -423,6 +434,26 @@ enum Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A number that is taken again.
+    #[test]
+    fn a_page_is_not_that_of_a_later_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = dir::user_of(dir.path()).unwrap();
+        let mut later = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let path = dir.path().join(later.id().to_string());
+        let mut bytes = super::super::tests::page();
+        let mut found = |start_ns: u64| {
+            bytes[40..48].copy_from_slice(&start_ns.to_ne_bytes());
+            std::fs::write(&path, &bytes).unwrap();
+            let mut found = Covered::in_file(later.id(), path.clone(), user).unwrap();
+            (found.runs(), found.command() == "prog?", found.counters().start_ns)
+        };
+        let all = [found(99), found(boot_ns())];
+        later.kill().unwrap();
+        later.wait().unwrap();
+        assert!(all[0] == (false, true, 99) && all[1].0, "{all:?}");
+    }
 
     #[test]
     fn a_process_that_is_not_covered_is_told() {

@@ -9,6 +9,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::dir::Id;
 use super::find::{All, Covered, Unread};
 use super::{Folded, PageError, dir};
 
@@ -63,23 +64,23 @@ impl Tree {
         };
         let pages = match dir::listed(dir) {
             Ok(pages) => pages,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Read::Changed,
             Err(error) => {
                 unread.note(error);
                 return Read::Done(all.finish(unread));
             }
         };
-        let known: HashSet<u64> = self.processes.iter().filter_map(|covered| covered.inode).collect();
-        let mut there = HashSet::new();
+        let known: HashSet<Id> = self.processes.iter().filter_map(|covered| covered.file).collect();
+        let (mut there, mut inodes) = (HashSet::new(), HashSet::new());
         for page in pages.into_iter().filter(|page| page.aside.is_none_or(|number| number > folded.through)) {
             // For a moment it may have both names.
-            if !there.insert(page.inode) || known.contains(&page.inode) {
+            if !inodes.insert(page.file.inode) || !there.insert(page.file) || known.contains(&page.file) {
                 continue;
             }
             match Covered::in_file(page.pid, page.path, user) {
                 Err(PageError::Read(error)) if error.kind() == io::ErrorKind::NotFound => return Read::Changed,
-                // The number that a listing tells may be another one than the file's own.
                 mut found => {
-                    found.iter_mut().for_each(|covered| covered.inode = Some(page.inode));
+                    found.iter_mut().for_each(|covered| covered.file = Some(page.file));
                     all.take(page.pid, found, &mut unread);
                 }
             }
@@ -88,9 +89,15 @@ impl Tree {
         if !sums(dir, user).is_ok_and(|now| through(now) == folded.through) {
             return Read::Changed;
         }
-        if folded.through > self.folded.through {
-            self.processes.retain(|covered| covered.inode.is_none_or(|inode| there.contains(&inode)));
+        // What was read may be a part of it.
+        if dir::user_of(dir) != Some(user) {
+            return Read::Changed;
         }
+        let was_folded = folded.through > self.folded.through;
+        let anew: HashSet<u64> = all.found.iter().filter_map(|covered| Some(covered.file?.inode)).collect();
+        // What was read anew takes the place of what was read before.
+        let is_gone = |file: Id| !there.contains(&file) && (was_folded || anew.contains(&file.inode));
+        self.processes.retain(|covered| !covered.file.is_some_and(is_gone));
         self.folded = folded;
         self.processes.append(&mut all.found);
         self.processes.sort_by_key(|covered| covered.pid);
@@ -112,6 +119,8 @@ mod tests {
     use super::super::folded::Folder;
     use super::super::tests::page;
     use super::*;
+    use faultless_page::layout::Page;
+    use std::mem::offset_of;
 
     /// What a reader has of all processes.
     fn total(tree: &mut Tree, dir: &Path) -> (usize, u64) {
@@ -144,6 +153,34 @@ mod tests {
         assert_eq!(total(&mut watching, dir.path()), all);
         drop(dir.close());
         assert_eq!(all, (9, one * 9));
+    }
+
+    /// Two processes of one number, of which the second has the page of the first; and one whose page has the number of a
+    /// file that was folded, as some file systems give it.
+    #[test]
+    fn a_page_is_read_again_when_another_process_counts_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, mut bytes) = (dir.path().join("4000000001"), page());
+        let one = Counters::parse(&bytes).unwrap().values()[0];
+        std::fs::write(&file, &bytes).unwrap();
+        let mut watching = Tree::default();
+        assert_eq!(total(&mut watching, dir.path()), (1, one));
+        assert_eq!(total(&mut watching, dir.path()), (1, one));
+        let id = watching.processes[0].file.unwrap();
+        bytes[offset_of!(Page, block)] += 7;
+        // The clock of files has steps.
+        while dir::listed(dir.path()).unwrap()[0].file == id {
+            std::fs::write(&file, &bytes).unwrap();
+        }
+        assert_eq!(total(&mut watching, dir.path()), (1, one + 7));
+        let mut folder = Folder::default();
+        folder.take_beyond(dir.path(), 0);
+        // The watch has not seen that, and finds it with a file of the same number.
+        std::fs::write(dir.path().join("4000000002"), page()).unwrap();
+        let inode = dir::listed(dir.path()).unwrap()[0].file.inode;
+        watching.processes[0].file.as_mut().unwrap().inode = inode;
+        assert_eq!(total(&mut watching, dir.path()), (2, 2 * one + 7));
+        assert_eq!(watching.processes.len(), 1);
     }
 
     /// While another thread folds.
