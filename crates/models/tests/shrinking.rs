@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use faultless_mm::cache::apart::Removals;
 use faultless_mm::cache::index::{Change, Entry, Index, Part, flag};
 use faultless_models::check_runs;
 use shuttle::rand::{Rng, thread_rng};
@@ -18,7 +17,6 @@ const PAGES: [Part; 2] = [Part { first: 3, count: 1 }, Part { first: 300, count:
 
 struct World {
     index: Index,
-    removals: Removals,
     /// In pages.
     length: AtomicUsize,
     memory: [AtomicUsize; 2],
@@ -72,15 +70,14 @@ impl World {
         if is_there(Entry::Present) || is_there(Entry::Coming) {
             return;
         }
-        self.index.set(Entry::Coming, 0, PAGES[page]);
-        let removals = self.removals.count(&change);
+        change.begin_read(PAGES[page]);
         drop(change);
         assert_eq!(self.readers[page].fetch_add(1, Relaxed), 0, "it is read twice");
         let bytes = self.file[page].load(Relaxed);
         thread::yield_now();
         self.readers[page].fetch_sub(1, Relaxed);
         if let Some(change) = self.index.try_change(0)
-            && self.removals.count(&change) == removals
+            && is_there(Entry::Valid)
         {
             assert!(!is_there(Entry::Present), "it has come by another thread");
             self.memory[page].store(bytes, Relaxed);
@@ -158,7 +155,7 @@ impl World {
         self.length.store(1, Relaxed);
         // Also where nothing is present: a fault may be bringing bytes from before.
         let change = self.change();
-        self.removals.note(&change);
+        change.void_reads(PAGES[1]);
         if !change.is(flag::FILLED) {
             return;
         }
@@ -200,7 +197,6 @@ fn no_byte_behind_the_end_comes_back_and_none_before_it_is_lost() {
             let word = |_| AtomicUsize::new(0);
             let world = Arc::new(World {
                 index: Index::new(1).unwrap(),
-                removals: Removals::default(),
                 length: AtomicUsize::new(2),
                 memory: std::array::from_fn(word),
                 readers: std::array::from_fn(word),

@@ -1,6 +1,7 @@
 //! Bytes that a fault of a private mapping is bringing to the cache of its file while the file loses them.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -113,6 +114,12 @@ fn bytes_behind_the_end_are_gone_that_a_fault_was_reading() {
 /// The page is read without the lock of its 2 MiB, where the file is mapped lazily.
 #[test]
 fn a_hole_is_zero_of_which_a_fault_was_reading_a_page() {
+    for hole in [0..SLOT, 5 * PAGE..6 * PAGE] {
+        punch_beside_a_page(hole);
+    }
+}
+
+fn punch_beside_a_page(hole: Range<usize>) {
     let Some(_alone) = budget_if_lazy(64 << 20) else { return };
     let all = bytes(SLOT, 7);
     let state = Arc::new(State { bytes: Mutex::new(all.clone()), ..State::default() });
@@ -126,11 +133,14 @@ fn a_hole_is_zero_of_which_a_fault_was_reading_a_page() {
             assert!(found == &all[5 * PAGE..6 * PAGE] || found.iter().all(|byte| *byte == 0));
         });
         state.wait_for(HELD);
-        file.punch_hole(0..SLOT as u64).unwrap();
+        file.punch_hole(hole.start as u64..hole.end as u64).unwrap();
     });
     let mut now = vec![1; SLOT];
     assert_eq!(file.read_at(&mut now, 0).unwrap(), SLOT);
     // SAFETY: no thread writes to it.
     let seen = unsafe { lazy.as_slice() };
-    assert!(now.iter().chain(seen).all(|byte| *byte == 0), "old bytes came back");
+    for bytes in [&now, seen] {
+        assert!(bytes[hole.clone()].iter().all(|byte| *byte == 0), "old bytes came back");
+        assert!(bytes[..hole.start] == all[..hole.start] && bytes[hole.end..] == all[hole.end..]);
+    }
 }

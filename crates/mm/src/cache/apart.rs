@@ -5,11 +5,11 @@
 //! - Pages that are read are [`Entry::Coming`]. No other thread reads them: it waits, without the lock, or does without.
 //! - A pin keeps pages of the slot from leaving. So what is missing at the end of a read was so all the time, and the
 //!   file has had no other bytes there.
-//! - Where bytes are taken away in spite of pins ([`Removals::note`]), reads that began before do not count: their pages
-//!   are brought anew, by who needs them.
+//! - Where bytes are taken away in spite of pins ([`Change::void_reads`]), reads of these pages that began before do not
+//!   count: they are brought anew, by who needs them. The second read keeps the lock, so nothing voids it.
 //! - At its end a read needs the lock again. It tries for a moment only: both threads may have locks of other slots.
 
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use faultless_base::Errno;
 use faultless_base::sys::file_memory::FileMemory;
@@ -18,28 +18,11 @@ use crate::cache::Cache;
 use crate::cache::backing::Backing;
 use crate::cache::fill::Run;
 use crate::cache::group::Room;
-use crate::cache::index::{Change, Entry, Pin};
+use crate::cache::index::{Change, Entry, Part, Pin};
 use crate::cache::share::Share;
 
 /// How often a lock is tried at the end of a read: a few ms.
 const TRIES: u32 = 250;
-
-/// How often bytes of a file were taken away. It changes with the lock of the slot where they were.
-#[derive(Default)]
-pub struct Removals(AtomicUsize);
-
-impl Removals {
-    /// Bytes of a slot are taken away, or the file gets others, though threads may have pins: reads that are under way do
-    /// not count.
-    pub fn note(&self, _: &Change<'_>) {
-        self.0.fetch_add(1, Relaxed);
-    }
-
-    /// To compare at the end of a read of a slot.
-    pub fn count(&self, _: &Change<'_>) -> usize {
-        self.0.load(Relaxed)
-    }
-}
 
 /// Such a read. One that is dropped has brought nothing.
 pub(super) struct Apart<'a, M: FileMemory, B: Backing> {
@@ -47,27 +30,25 @@ pub(super) struct Apart<'a, M: FileMemory, B: Backing> {
     slot: usize,
     run: Run,
     _pin: Pin<'a>,
-    removals: usize,
     /// Its pages, as the owner of all frames was told of them.
     pub(super) coming: Share,
     has_place: bool,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
-    /// The lock of a slot for who takes bytes away, or knows others of the file.
-    pub(super) fn change_to_take(&self, slot: usize) -> Change<'_> {
+    /// The lock of a slot for who takes bytes of some pages away, or knows others of the file.
+    pub(super) fn change_to_take(&self, slot: usize, part: Part) -> Change<'_> {
         let change = self.change(slot);
-        self.removals.note(&change);
+        change.void_reads(part);
         change
     }
 
     /// A read into a place that has begun goes on without the lock of its slot.
     pub(super) fn read_apart<'a>(&'a self, change: Change<'a>, slot: usize, run: Run) -> Apart<'a, M, B> {
-        self.index.set(Entry::Coming, slot, run.part);
+        change.begin_read(run.part);
         let coming = Share::default().coming(run.part.count, self.holds[slot].load(Relaxed) > 0);
         self.tell(Share::default(), coming);
-        let removals = self.removals.count(&change);
-        Apart { cache: self, slot, run, _pin: self.pin(slot), removals, coming, has_place: true }
+        Apart { cache: self, slot, run, _pin: self.pin(slot), coming, has_place: true }
     }
 }
 
@@ -83,7 +64,7 @@ impl<M: FileMemory, B: Backing> Apart<'_, M, B> {
             change
         };
         let Some(change) = (0..TRIES).find_map(lock) else { return Ok(()) };
-        if cache.removals.count(&change) != self.removals {
+        if !cache.index.has(Entry::Valid, slot, self.run.part) {
             return Ok(());
         }
         let before = cache.share(slot);

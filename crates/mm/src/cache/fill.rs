@@ -98,7 +98,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         zeroes: Zeroes,
         room: &mut Room<'_>,
     ) -> Result<(), Errno> {
-        let mut turn = 0;
+        let (mut turn, mut is_void) = (0, false);
         loop {
             let change = self.change(slot);
             if !self.fits(&change, slot, part, room) {
@@ -115,7 +115,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                     self.add_hole(&change, slot, run);
                 }
             }
-            let filled = self.fill(&change, slot, part);
+            let filled = self.fill(&change, slot, part, is_void);
             let after = self.share(slot);
             self.tell(before, after);
             room.use_for(before, after);
@@ -129,6 +129,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                     if self.index.has(Entry::Present, slot, part) {
                         return Ok(());
                     }
+                    is_void = !self.index.has(Entry::Present, slot, run.part);
                     turn = 0;
                 }
                 Filled::Later => {
@@ -175,11 +176,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         state & flag::FILLED == 0 || state & flag::HUGE == 0 && self.is_account_full(part.count)
     }
 
-    /// Brings pages with the lock of their slot, as far as it takes that.
-    fn fill(&self, change: &Change<'_>, slot: usize, part: Part) -> Result<Filled, Errno> {
+    /// Brings pages with the lock of their slot: all of them, or as far as it takes that.
+    fn fill(&self, change: &Change<'_>, slot: usize, part: Part, is_all: bool) -> Result<Filled, Errno> {
         loop {
             let run = match self.begin(change, slot, part) {
-                Ok(Some(run)) if run.stage == Stage::Place => return Ok(Filled::Reads(run)),
+                Ok(Some(run)) if run.stage == Stage::Place && !is_all => return Ok(Filled::Reads(run)),
                 Ok(Some(run)) => run,
                 Ok(None) => return Ok(Filled::All),
                 Err(Errno::EAGAIN | Errno::EBUSY) => return Ok(Filled::Later),

@@ -1,6 +1,6 @@
 //! The index of a file: which of its pages are in memory, and which of them are to be written.
 //!
-//! A page lies where its offset says, so an entry is five bits: present, dirty, in writeback, a hole, coming. The
+//! A page lies where its offset says, so an entry is six bits: present, dirty, in writeback, a hole, coming, valid. The
 //! 512 entries of a huge page are eight words of each, which are set and cleared together. A word beside them says what
 //! else is true of the 2 MiB ([`flag`]), and counts the threads that use them.
 //!
@@ -69,12 +69,14 @@ pub enum Entry {
     Hole,
     /// A thread reads it, without the lock of its slot ([`crate::cache::apart`]).
     Coming,
+    /// What it reads counts: the bytes were not taken away meanwhile.
+    Valid,
 }
 
 /// The entries of one file.
 pub struct Index {
     states: Words,
-    entries: [Words; 5],
+    entries: [Words; 6],
     slots: usize,
     /// Where its pages count.
     gauges: Option<&'static Gauges>,
@@ -87,7 +89,7 @@ impl Index {
         let bits = || words(slots * WORDS);
         Ok(Self {
             states: words(slots)?,
-            entries: [bits()?, bits()?, bits()?, bits()?, bits()?],
+            entries: [bits()?, bits()?, bits()?, bits()?, bits()?, bits()?],
             slots,
             gauges: None,
         })
@@ -105,7 +107,7 @@ impl Index {
             Entry::Present => Gauge::Cached,
             Entry::Dirty => Gauge::Dirty,
             Entry::Writeback => Gauge::Writeback,
-            Entry::Hole | Entry::Coming => return,
+            Entry::Hole | Entry::Coming | Entry::Valid => return,
         };
         if let Some(gauges) = self.gauges {
             gauges.change(gauge, u64::from(before) * PAGE as u64, u64::from(after) * PAGE as u64);
@@ -302,6 +304,21 @@ impl Change<'_> {
         self.index.set(Entry::Present, self.slot, part);
         let order = if self.is(flag::HUGE) { SLOT_PAGES.ilog2() as usize } else { 0 };
         probe::file_add(self.slot * SLOT_PAGES + part.first, part.count, order);
+    }
+
+    /// Pages are read from now on, without this lock.
+    pub fn begin_read(&self, part: Part) {
+        self.index.set(Entry::Coming, self.slot, part);
+        self.index.set(Entry::Valid, self.slot, part);
+    }
+
+    /// The bytes of pages are taken away, or others come, though threads may have pins: reads of these pages that are
+    /// under way do not count.
+    pub fn void_reads(&self, part: Part) {
+        // Most slots have none: their entries stay untouched memory.
+        if self.index.has_any(Entry::Coming, self.slot) {
+            self.index.unset(Entry::Valid, self.slot, part);
+        }
     }
 
     /// Begins to let all pages go, unless a thread uses them.

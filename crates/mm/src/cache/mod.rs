@@ -37,7 +37,7 @@
 //! is in use: a slot of small pages counts by the page.
 
 mod advise;
-pub mod apart;
+mod apart;
 pub mod backing;
 mod collapse;
 pub mod evict;
@@ -67,7 +67,6 @@ use faultless_page::gauges::Gauges;
 use faultless_page::knobs::Values;
 use faultless_page::stats::{Block, Counter};
 
-use crate::cache::apart::Removals;
 use crate::cache::backing::Backing;
 use crate::cache::flush::Ages;
 use crate::cache::group::Size;
@@ -132,7 +131,6 @@ pub struct Cache<M: FileMemory, B: Backing> {
     collapse_failed: AtomicUsize,
     /// How often pages have gone to make room, or on request; changed with the slot's lock.
     gone: AtomicUsize,
-    removals: Removals,
     /// Comes with the first mapping whose pages come when they are touched.
     staging: Late<Staging>,
     moments: Moments,
@@ -180,7 +178,6 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             hand: AtomicUsize::new(0),
             collapse_failed: AtomicUsize::new(0),
             gone: AtomicUsize::new(0),
-            removals: Removals::default(),
             staging: Late::new(),
             moments: Moments::new(),
             shadows,

@@ -91,16 +91,16 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !self.memory.open(Span { start: opened(old), end: opened(length) }) {
             return Err(Errno::ENOMEM);
         }
-        let (slot, first) = (old / SLOT, old % SLOT / PAGE);
+        let (slot, last) = (old / SLOT, Part { first: old % SLOT / PAGE, count: 1 });
         // A read of this page may be under way.
-        let _change = self.change_to_take(slot);
-        if old % PAGE != 0 && self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
+        let _change = self.change_to_take(slot, last);
+        if old % PAGE != 0 && self.index.has(Entry::Present, slot, last) {
             let mut scratch = Scratch([0; PAGE]);
             let from = core::hint::black_box(scratch.0.as_mut_ptr()) as usize;
             let page = old / PAGE * PAGE;
             self.backing.read(page as u64, Span::new(from, PAGE))?;
             core::hint::black_box(&mut scratch);
-            self.let_write(slot, Part { first, count: 1 });
+            self.let_write(slot, last);
             self.memory.copy(Span { start: from + old % PAGE, end: from + PAGE }, self.address(old));
         }
         self.length.store(length, Relaxed);
@@ -111,10 +111,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn zero_tail(&self, length: usize) {
         let tail = length.next_multiple_of(PAGE) - length;
         if tail > 0 {
-            let (slot, first) = (length / SLOT, length % SLOT / PAGE);
-            let _change = self.change_to_take(slot);
-            if self.index.has(Entry::Present, slot, Part { first, count: 1 }) {
-                self.let_write(slot, Part { first, count: 1 });
+            let (slot, last) = (length / SLOT, Part { first: length % SLOT / PAGE, count: 1 });
+            let _change = self.change_to_take(slot, last);
+            if self.index.has(Entry::Present, slot, last) {
+                self.let_write(slot, last);
                 self.memory.zero(Span::new(self.address(length), tail));
             }
         }
@@ -151,7 +151,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let gone = length.next_multiple_of(PAGE);
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
             // Also where nothing is present: a fault may be bringing bytes from before.
-            let change = self.change_to_take(slot);
+            let change = self.change_to_take(slot, part);
             self.forget_gone(slot, part);
             if change.is(flag::FILLED | flag::WATCHED) {
                 self.forget(change, slot, part);
@@ -211,7 +211,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         for (slot, span, part) in self.parts(whole.start, whole.bytes()) {
             // As in `truncate`.
-            let change = self.change_to_take(slot);
+            let change = self.change_to_take(slot, part);
             self.forget_gone(slot, part);
             if !change.is(flag::FILLED | flag::WATCHED) {
                 continue;

@@ -153,7 +153,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn forget_dropped(&self, slot: usize, part: Part) {
         let change = self.change(slot);
         if self.index.has(Entry::Present, slot, part) && !self.memory.is_there(self.pages(slot, part).start) {
-            self.removals.note(&change);
+            change.void_reads(part);
             let before = self.share(slot);
             self.is_small_now(&change);
             for entry in [Entry::Present, Entry::Hole, Entry::Dirty] {
