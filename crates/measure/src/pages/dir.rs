@@ -179,7 +179,7 @@ fn sweep() {
             remove(&dir);
         }
     }
-    // Whoever began to remove these may have been ended meanwhile.
+    // A process that began to remove these may have been ended meanwhile.
     for (_, dir) in all_with(GONE).into_iter().filter(is_left) {
         let _ = std::fs::remove_dir_all(dir);
     }

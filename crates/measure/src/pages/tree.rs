@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(all, (9, one * 9));
     }
 
-    /// Two processes of one number, of which the second has the page of the first; and one whose page has the number of a
-    /// file that was folded, as some file systems give it.
+    /// Two processes of one number, of which the second has the page of the first. And one whose page has the number of a
+    /// file that was folded.
     #[test]
     fn a_page_is_read_again_when_another_process_counts_on_it() {
         let dir = tempfile::tempdir().unwrap();
