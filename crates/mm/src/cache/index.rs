@@ -67,7 +67,7 @@ pub enum Entry {
     Writeback,
     /// It is present, and the file has nothing there: as long as it is zero, nothing has to be written.
     Hole,
-    /// A thread reads it, without the lock of its slot ([`crate::cache::apart`]).
+    /// A thread reads it, without the lock of its slot (`cache/apart.rs`).
     Coming,
     /// What it reads counts: the bytes were not taken away meanwhile.
     Valid,

@@ -11,7 +11,7 @@
 //! | `fill` | pages come |
 //! | [`flush`] | dirty pages are written in the background |
 //! | [`prefetch`] | many of them at a time |
-//! | [`apart`] | reads that are under way without a lock |
+//! | `apart` | reads that are under way without a lock |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
 //! | `collapse` | small pages become a huge page |

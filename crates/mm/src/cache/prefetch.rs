@@ -1,7 +1,7 @@
 //! Many pages come at a time: their reads are under way together.
 //!
 //! A thread has the locks of the slots that it has reads under way for, but for reads into places beside the file
-//! ([`super::apart`]). So it waits for none: a part whose slot another thread changes is put off until more of its own
+//! (`apart.rs`). So it waits for none: a part whose slot another thread changes is put off until more of its own
 //! reads have ended. Nor does it wait for room while it has any. Afterwards each page that is still missing is brought
 //! alone.
 
