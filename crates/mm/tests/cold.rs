@@ -1,10 +1,11 @@
 //! Growth while huge pages are cold: small pages come ahead of the program.
 
 mod calls;
+mod resting;
 
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::{Progress, Space};
+use faultless_mm::Space;
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::{Block, Counter};
 
@@ -37,18 +38,8 @@ impl Program {
         calls::map(&self.space, &self.fake, 0, slots * SLOT)
     }
 
-    /// Background steps until there is nothing to do for some time.
     fn rest(&self) {
-        let mut waits = 0;
-        while waits < 4 {
-            match self.space.step() {
-                Progress::Worked => {}
-                Progress::Wait(_) => waits += 1,
-                Progress::Idle => return,
-            }
-            let (idle, charged) = (self.space.budget().idle(), self.space.budget().charged());
-            assert!(idle + charged <= LIMIT, "{idle} idle, {charged} charged");
-        }
+        resting::rest(&self.space, LIMIT);
     }
 
     /// The program walks through a slot, which must be zero: how many of its pages were there before it came.

@@ -1,11 +1,12 @@
 //! Zeroed frames that move to where the program is about to be.
 
 mod calls;
+mod resting;
 
 use faultless_base::sys::Sys;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
-use faultless_mm::{Progress, Space};
+use faultless_mm::Space;
 use faultless_page::knobs::{Knob, Values};
 use faultless_page::stats::{Block, Counter};
 
@@ -42,18 +43,8 @@ impl Program {
         calls::unmap(&self.space, &self.fake, 0, span);
     }
 
-    /// Background steps until there is nothing to do for some time.
     fn rest(&self) {
-        let mut waits = 0;
-        while waits < 4 {
-            match self.space.step() {
-                Progress::Worked => {}
-                Progress::Wait(_) => waits += 1,
-                Progress::Idle => return,
-            }
-            let (idle, charged) = (self.space.budget().idle(), self.space.budget().charged());
-            assert!(idle + charged <= LIMIT, "{idle} idle, {charged} charged");
-        }
+        resting::rest(&self.space, LIMIT);
     }
 
     /// The program uses `slots` slots at once, before the background thread has a processor.

@@ -166,14 +166,13 @@ pub fn next_signal(within: Duration) -> Option<Received> {
 /// group; a hang-up to the leader of the session, with one that continues it; those of children and limits to whom they
 /// are for. All others are those of descriptors and timers that the program's process would have.
 pub fn is_for_one(received: &Received) -> bool {
-    use libc::{SIGCHLD, SIGINT, SIGPIPE, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH, SIGXCPU, SIGXFSZ};
+    use libc::{SIGINT, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGWINCH};
     match received.signal {
         _ if received.sender.is_some() => true,
         // SAFETY: no arguments that are memory.
         libc::SIGHUP | libc::SIGCONT => unsafe { libc::getsid(0) == libc::getpid() },
         SIGINT | SIGQUIT | SIGTSTP | SIGTTIN | SIGTTOU | SIGWINCH => false,
-        SIGCHLD | SIGPIPE | SIGXCPU | SIGXFSZ => false,
-        _ => true,
+        _ => is_for_program(received),
     }
 }
 

@@ -156,21 +156,22 @@ impl<S: Sys> Space<S> {
         // Nothing is touched before the program has come to the extent at all.
         while g.touched < end && g.reached > g.begin {
             let i = g.touched;
-            let is_on_budget = i % 2 == 1 && self.ahead.prefault_budget.take();
-            let is_probe = i % 2 == 1 && !is_on_budget && self.may_probe(g);
-            if i % 2 == 1 && !is_on_budget && !is_probe {
+            if i % 2 == 0 {
+                g.touched += 1;
+                continue;
+            }
+            let is_on_budget = self.ahead.prefault_budget.take();
+            if !is_on_budget && !self.may_probe(g) {
                 break;
             }
             g.touched += 1;
-            g.probes += is_probe as u16;
-            if i % 2 == 1 {
-                let is_ours = huge == Huge::Advised || self.charge_small(shard, g.first + i);
-                if is_ours && self.touch_lent(shard, g.first + i, huge) {
-                    return Progress::Worked;
-                }
-                if is_on_budget {
-                    self.ahead.prefault_budget.give_back();
-                }
+            g.probes += !is_on_budget as u16;
+            let is_ours = huge == Huge::Advised || self.charge_small(shard, g.first + i);
+            if is_ours && self.touch_lent(shard, g.first + i, huge) {
+                return Progress::Worked;
+            }
+            if is_on_budget {
+                self.ahead.prefault_budget.give_back();
             }
         }
         // A program that moves is looked after at once.
