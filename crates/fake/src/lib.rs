@@ -74,6 +74,8 @@ struct State {
     /// What the first touch of a huge page takes.
     huge_ns: u64,
     load: u64,
+    /// What the warm reserve was told.
+    announced: usize,
     failing: Vec<Failing>,
     /// Taken away from the program, and not dropped yet.
     isolated: Vec<Span>,
@@ -124,6 +126,10 @@ impl Sys for Fake {
 
     fn prefer_node(&self, node: Option<usize>) {
         self.state.lock().unwrap().preferred = node;
+    }
+
+    fn announce(&self, bytes: usize) {
+        self.state.lock().unwrap().announced = bytes;
     }
 
     fn has_policy(&self, _addr: usize) -> bool {

@@ -112,6 +112,11 @@ impl Fake {
         self.state.lock().unwrap().huge_ns = ns;
     }
 
+    /// Bytes that the warm reserve was told.
+    pub fn announced(&self) -> usize {
+        self.state.lock().unwrap().announced
+    }
+
     /// The machine has several nodes; said before there is an engine.
     pub fn set_nodes(&self, nodes: usize) {
         self.state.lock().unwrap().nodes = nodes;

@@ -131,3 +131,19 @@ fn what_came_ahead_is_charged_until_the_program_leaves() {
         assert_eq!((p.space.budget().charged(), p.space.budget().idle()), (0, 0), "{failing:?}");
     }
 }
+
+/// A reserve that gives less than the program takes leaves the rest to the host.
+#[test]
+fn the_reserve_hears_how_far_a_program_has_come_in_a_large_mapping_of_its_own() {
+    const SLOTS: usize = 2048;
+    let p = Program::new();
+    let span = p.fake.map(SLOTS * SLOT);
+    let told = || p.fake.announced() / SLOT;
+    p.space.committed(span);
+    assert!((1..SLOTS / 2).contains(&told()), "what it reserves is not what it uses");
+    for used in [SLOTS / 4, SLOTS / 2, SLOTS * 3 / 4] {
+        p.fake.write(Span::new(span.start + (SLOTS - used) * SLOT, SLOTS / 4 * SLOT), 7);
+        (0..4).for_each(|_| _ = p.space.step());
+        assert!(told() >= SLOTS.min(used * 2) && told() <= SLOTS * 3 / 2, "{} of {used}", told());
+    }
+}

@@ -42,7 +42,8 @@ impl<S: Sys> Space<S> {
         }
         // The background thread may not have had a processor for a while: what it would see gives room now.
         self.look_at_all(true);
-        self.announce(expected(inner.bytes() / SLOT, 0));
+        let told = expected(inner.bytes() / SLOT, 0);
+        self.announce(told);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let Some(mut table) = self.advices.lock() else { return };
         let Some(place) = table.place(|_| true) else { return };
@@ -52,7 +53,9 @@ impl<S: Sys> Space<S> {
         let groups = table.all().map(Known::groups).sum();
         self.advices.widen(inner);
         let number = table.number();
-        table.set(place, Known::new(number, inner, share, groups), &self.budget);
+        let mut known = Known::new(number, inner, share, groups);
+        known.told = told;
+        table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
             self.advise_known(known);
         }
@@ -232,7 +235,8 @@ impl<S: Sys> Space<S> {
                 known.is_some_and(|known| known.span == seen.span)
             };
             let look = || if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
-            let Some(use_) = self.busy.enter(seen.span, is_known, look) else { continue };
+            let looked = self.busy.enter(seen.span, is_known, || (look(), self.expected_of(&seen)));
+            let Some((use_, told)) = looked else { continue };
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
@@ -242,6 +246,10 @@ impl<S: Sys> Space<S> {
                 |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
+                let more = told.saturating_sub(core::mem::replace(&mut known.told, told));
+                drop(table);
+                changed |= more > 0;
+                self.announce(more);
             }
         }
         changed
@@ -286,6 +294,18 @@ impl<S: Sys> Space<S> {
             }
         }
         news || before != (known.depth, known.refused)
+    }
+
+    /// How many slots of a mapping the warm reserve is to be told in all, as far as samples show how many have memory.
+    fn expected_of(&self, known: &Known) -> usize {
+        let slots = known.slots();
+        if known.told >= slots {
+            return known.told;
+        }
+        let apart = (slots / SAMPLES).max(1);
+        let is_there = |i: &usize| self.sys.present(known.span.start + i * SLOT);
+        let there = (0..slots).step_by(apart).filter(is_there).count();
+        expected(slots, there * apart).max(known.told)
     }
 
     /// How the program uses a mapping, as far as it can be told by now.

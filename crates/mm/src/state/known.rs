@@ -12,6 +12,7 @@ use crate::frame::extent::Extent;
 const GROUP: usize = 32;
 const MOST_GROUPS: usize = 64;
 const GROUPS_OF_ALL: usize = 128;
+const _: () = assert!(MOST_GROUPS <= u8::MAX as usize);
 
 /// The end of a mapping is one part in so many.
 const NEAR: usize = 16;
@@ -29,7 +30,7 @@ pub(crate) struct Known {
     /// Its whole slots.
     pub(crate) span: Span,
     /// Groups that it may be divided into: each costs areas.
-    most_groups: usize,
+    most_groups: u8,
     /// Slots of a group.
     group: usize,
     /// How many slots of each of its groups have been advised.
@@ -37,6 +38,8 @@ pub(crate) struct Known {
     /// Slots charged for it: one for `share` slots that were advised.
     pub(crate) charged: usize,
     pub(crate) share: usize,
+    /// How many of its slots the warm reserve was told.
+    pub(crate) told: usize,
     pub(crate) use_: Use,
     /// Whether huge pages are refused there for now, because they are cold.
     pub(crate) refused: bool,
@@ -60,14 +63,16 @@ impl Known {
     pub(crate) fn new(number: u64, span: Span, share: usize, groups: usize) -> Self {
         let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
+        let most_groups = most_groups as u8;
         let (use_, refused, cut) = (Use::Unknown, false, false);
-        Self { number, span, most_groups, group, depth: 0, charged: 0, share, use_, refused, cut }
+        Self { number, span, most_groups, group, depth: 0, charged: 0, share, told: 0, use_, refused, cut }
     }
 
-    /// The part `span` of it, which is new to the program again.
+    /// The part `span` of it, which is new to the program again. The kernel has that memory: the reserve is told of none.
     pub(crate) fn again(self, number: u64, span: Span) -> Self {
-        let group = group_of(span, self.most_groups);
-        Self { number, span, group, depth: 0, charged: 0, share: 1, use_: Use::Unknown, ..self }
+        let group = group_of(span, self.most_groups.into());
+        let told = span.bytes() / SLOT;
+        Self { number, span, group, depth: 0, charged: 0, share: 1, told, use_: Use::Unknown, ..self }
     }
 
     /// What goes on as before when the program has given up `gone` near the end, as a JVM that maps an archive there,
