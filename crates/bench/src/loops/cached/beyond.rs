@@ -49,7 +49,8 @@ pub struct Beyond {
 pub struct Met {
     /// Records a second.
     pub rate: f64,
-    /// Bytes that the process had in memory at most, beyond what it had before it opened the file.
+    /// Bytes that the process had in memory at most, beyond what it had before it opened the file. The pages of its own
+    /// program do not count, nor do the buffers that it reads to.
     pub resident: usize,
 }
 
@@ -368,7 +369,7 @@ pub(super) fn run(what: &Beyond) -> io::Result<Met> {
         Work::Large => shuffled(fresh * RECORD / LARGE..records * RECORD / LARGE, 1),
         _ => shuffled(fresh..records, 1),
     };
-    let before = disk::resident()?.1;
+    let before = disk::resident()?;
     let opened = Opened::new(what)?;
     opened.fill(fresh * RECORD)?;
     let barrier = Barrier::new(what.threads);
@@ -407,7 +408,14 @@ pub(super) fn run(what: &Beyond) -> io::Result<Met> {
     if done == 0 {
         return Err(io::Error::other("no record was read"));
     }
-    let resident = disk::resident()?.0.saturating_sub(before);
+    let after = disk::resident()?;
+    let buffer = match (&opened, what.work) {
+        (Opened::Library { at: None, .. }, Work::Sequential) => CHUNK,
+        (Opened::Library { at: None, .. }, Work::Large) => LARGE,
+        _ => 0,
+    };
+    let others = before.now + after.of_files.saturating_sub(before.of_files) + what.threads * buffer;
+    let resident = after.peak.saturating_sub(others);
     Ok(Met { rate: done as f64 / (end - start).as_secs_f64(), resident })
 }
 

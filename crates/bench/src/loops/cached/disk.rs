@@ -42,14 +42,22 @@ pub(super) fn drop_from_page_cache(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// Bytes of memory that the process has had at most, and has now.
-pub(in crate::loops) fn resident() -> io::Result<(usize, usize)> {
+/// Bytes of memory of the process.
+pub(in crate::loops) struct Resident {
+    /// At most.
+    pub peak: usize,
+    pub now: usize,
+    /// Of what it has now, pages of mapped files: of the program itself, and of the page cache.
+    pub of_files: usize,
+}
+
+pub(in crate::loops) fn resident() -> io::Result<Resident> {
     let status = fs::read_to_string("/proc/self/status")?;
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok()).map_or(0, |kib| kib << 10)
     };
-    Ok((of("VmHWM:"), of("VmRSS:")))
+    Ok(Resident { peak: of("VmHWM:"), now: of("VmRSS:"), of_files: of("RssFile:") })
 }
 
 const HUGE: usize = 2 << 20;

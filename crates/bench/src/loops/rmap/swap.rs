@@ -148,7 +148,7 @@ pub fn run(what: &Swap) -> io::Result<Swapped> {
     let mut writes = vec![0_u64; pages];
     writes.fill(1);
     forget_peak()?;
-    let (_, before) = resident()?;
+    let before = resident()?.now;
     let memory = what.memory()?;
     for page in 0..pages {
         let words = memory.words(page);
@@ -173,7 +173,7 @@ pub fn run(what: &Swap) -> io::Result<Swapped> {
     let seconds = begun.elapsed().as_secs_f64();
     let now = what.swapped()?;
     let [written, read] = [0, 1].map(|i| now[i] - swapped[i]);
-    let resident = resident()?.0.saturating_sub(before);
+    let resident = resident()?.peak.saturating_sub(before);
     Ok(Swapped { seconds, resident, written, read })
 }
 
