@@ -8,6 +8,8 @@ mod numpy;
 mod runs;
 mod weights;
 
+use std::num::NonZeroUsize;
+
 use anyhow::Result;
 use clap::ValueEnum;
 
@@ -22,6 +24,9 @@ pub struct Args {
     parts: parts::Options<Part>,
     #[command(flatten)]
     place: parts::Place,
+    /// Rounds of each part; the default are its own.
+    #[arg(long, value_name = "N")]
+    rounds: Option<NonZeroUsize>,
     /// The Python of the rows that need NumPy and the package of faultless.
     #[arg(long, env = "FAULTLESS_PYTHON", default_value = plan::PYTHON, value_name = "PROGRAM")]
     python: String,
@@ -58,7 +63,7 @@ enum Part {
 pub fn main(args: &Args) -> Result<()> {
     let session = Session::begin()?;
     let files = args.place.folder()?;
-    let mut runs = Runs::new(args.parts.context(&session, &args.python)?, files.path())?;
+    let mut runs = Runs::new(args.parts.context(&session, &args.python)?, args.rounds, files.path())?;
     session.introduce(&[]);
     println!("{}\n", runs.about_files());
     let aims = args.parts.run(&session, |part, aims| match part {

@@ -1,6 +1,7 @@
 //! Runs the programs, and remembers.
 
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -71,6 +72,8 @@ pub struct Printed {
 pub struct Runs {
     /// What they are made for.
     pub context: Context,
+    /// In place of those of each part.
+    rounds: Option<NonZeroUsize>,
     dir: PathBuf,
     /// The file that is larger than memory; made when it is needed.
     large: Option<PathBuf>,
@@ -94,9 +97,9 @@ pub fn limited(group: Option<&Group>, ratio: Found<Ratio>) -> Found<Ratio> {
 
 impl Runs {
     /// None yet; files are made in `dir`.
-    pub fn new(context: Context, dir: &Path) -> Result<Self> {
+    pub fn new(context: Context, rounds: Option<NonZeroUsize>, dir: &Path) -> Result<Self> {
         let (dir, ahead) = (dir.to_owned(), ReadAhead::of(dir));
-        Ok(Self { context, dir, large: None, group: None, ahead, records: Vec::new() })
+        Ok(Self { context, rounds, dir, large: None, group: None, ahead, records: Vec::new() })
     }
 
     /// What is said of the file system above all tables.
@@ -115,13 +118,15 @@ impl Runs {
         if self.ahead.why_not().is_some() { &[Ahead::Found] } else { &[Ahead::Found, Ahead::Usual] }
     }
 
-    /// `usual` rounds within `seconds`, and one in any case; three times as many in a full run, without a deadline.
+    /// `usual` rounds within `seconds`, and one in any case; three times as many in a full run, without a deadline. Or as
+    /// many as were asked for, with the same deadline.
     pub fn turns(&self, usual: usize, seconds: u64) -> Turns {
-        let rounds = match &self.context {
+        let usual = match &self.context {
             Context { quick: true, .. } => 1,
             Context { full: true, .. } => usual * 3,
             _ => usual,
         };
+        let rounds = self.rounds.map_or(usual, NonZeroUsize::get);
         let deadline = Instant::now() + Duration::from_secs(seconds);
         Turns { rounds, deadline: (!self.context.full).then_some(deadline) }
     }
