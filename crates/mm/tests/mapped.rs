@@ -3,7 +3,7 @@
 mod calls;
 mod resting;
 
-use faultless_base::sys::Sys;
+use faultless_base::sys::{Huge, Sys};
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
 use faultless_mm::Space;
@@ -354,4 +354,61 @@ fn a_small_mapping_wants_the_background_thread_only_where_frames_move() {
         p.map(1);
         assert_eq!(p.space.is_worker_wanted(), is_wanted, "mapped={mapped}");
     }
+}
+
+/// Each part is areas to the kernel, and a program has so many.
+#[test]
+fn parts_that_are_dropped_one_by_one_are_few_areas() {
+    const SLOTS: usize = 600;
+    let p = Program::new();
+    let span = p.fake.map(SLOTS * SLOT);
+    p.space.committed(span);
+    p.fake.write(span, 7);
+    (0..4).for_each(|_| _ = p.space.step());
+    let huge = |i: usize| p.fake.page(span.start + i * SLOT).huge;
+    assert!((0..SLOTS).all(huge), "it is used throughout");
+    for i in (0..SLOTS).step_by(2) {
+        let part = Span::new(span.start + i * SLOT, SLOT);
+        let emptying = p.space.emptied(part);
+        p.fake.empty(part);
+        drop(emptying);
+        assert!(!huge(i) || p.space.budget().charged() > 0, "slot {i} begins anew");
+    }
+    let areas = (1..SLOTS).filter(|&i| huge(i) != huge(i - 1)).count();
+    assert!(areas <= 16, "{areas} borders");
+}
+
+/// What the program touches in some places says nothing of how it uses the rest.
+#[test]
+fn a_mapping_that_is_used_densely_at_first_gets_no_more_than_the_budget() {
+    const SLOTS: usize = 1024;
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (64 * SLOT) as u64);
+    let span = p.fake.map(SLOTS * SLOT);
+    p.space.committed(span);
+    p.fake.write(Span::new(span.start, 64 * SLOT), 7);
+    (0..10).for_each(|_| _ = p.space.step());
+    let unused = |i: &usize| p.fake.page(span.start + i * SLOT).huge;
+    let advised = (64..SLOTS).filter(unused).count();
+    assert!((1..=64).contains(&advised), "{advised} slots without use are advised");
+    // Page by page here and there, where a huge page would be mostly unused.
+    for i in (64..SLOTS).filter(|i| !unused(i)) {
+        p.fake.write(Span::new(span.start + i * SLOT, PAGE), 7);
+        (0..2).for_each(|_| _ = p.space.step());
+    }
+    let advised = (64..SLOTS).filter(unused).count();
+    assert!(advised <= 64, "{advised} slots are advised afterwards");
+}
+
+/// The program's own advice stands, whatever the library had in mind.
+#[test]
+fn what_the_program_advises_itself_gets_no_advice_any_more() {
+    let p = Program::new();
+    let span = p.fake.map(64 * SLOT);
+    p.space.committed(span);
+    p.space.advised_by_program(span);
+    p.fake.huge(span, Huge::Refused);
+    p.fake.write(span, 7);
+    (0..10).for_each(|_| _ = p.space.step());
+    assert!((0..64).all(|i| !p.fake.page(span.start + i * SLOT).huge));
 }

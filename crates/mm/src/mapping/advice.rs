@@ -18,16 +18,16 @@ use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
 use crate::state::advices::{Emptying, KNOWN};
 use crate::state::announced::expected;
-use crate::state::known::{Known, Use};
+use crate::state::known::{Known, MOST_PARTS, Use};
 use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
 /// Where a mapping continues one that is used densely, one slot is charged for this many.
-const TRUSTED_SHARE: usize = 4;
+const TRUSTED_SHARE: u8 = 4;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
-/// Slots looked at by their content in one look.
+/// Slots looked at in one look.
 const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
@@ -57,7 +57,7 @@ impl<S: Sys> Space<S> {
         known.told = told;
         table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
-            self.advise_known(known);
+            self.advise_known(known, false);
         }
         table.note_new(place);
         drop(table);
@@ -83,13 +83,27 @@ impl<S: Sys> Space<S> {
             if part.is_empty() || !is_trusted || others().any(|k| has_begun(&k)) {
                 continue;
             }
-            self.sys.huge(part, Huge::Refused);
-            let at = if is_all { Some(place) } else { table.place(|k| k.use_ != Use::Dense) };
-            let Some(at) = at else { continue };
+            // A part that begins anew is areas of its own, so few do.
+            let at = match is_all {
+                true => Some(place),
+                false if known.parts < MOST_PARTS => table.place(|k| k.use_ != Use::Dense),
+                false => None,
+            };
             let number = table.number();
-            table.set(at, known.again(number, part), &self.budget);
-            if let Some(again) = table.at_mut(at) {
-                self.advise_known(again);
+            if let Some(known) = table.at_mut(place) {
+                known.parts = known.parts.saturating_add(u8::from(!is_all));
+                if at.is_none() {
+                    // Small pages from now on; what is there stays.
+                    (known.number, known.use_) = (number, Use::Sparse);
+                    self.refuse(known);
+                }
+            }
+            if let Some(at) = at {
+                self.sys.huge(part, Huge::Refused);
+                table.set(at, known.again(number, part), &self.budget);
+                if let Some(again) = table.at_mut(at) {
+                    self.advise_known(again, false);
+                }
             }
             table.note_change();
             self.want_worker();
@@ -149,6 +163,20 @@ impl<S: Sys> Space<S> {
         }
     }
 
+    /// The program says itself whether huge pages come to `span`, which is outside the arena: what was advised there
+    /// counts on, and gets no more advice.
+    pub fn advised_by_program(&self, span: Span) {
+        if !self.may_have_committed(span) {
+            return;
+        }
+        let Some(mut table) = self.advices.lock() else { return };
+        for place in 0..KNOWN {
+            if let Some(known) = table.at(place).filter(|k| !k.cut && !k.span.clip(span).is_empty()) {
+                table.set(place, known.only_counts_as_before(), &self.budget);
+            }
+        }
+    }
+
     /// The kernel has moved memory of the program's from `from` to `to`: what is charged for it stays so.
     pub fn carried(&self, from: Span, to: Span) {
         if !self.may_have_committed(from) {
@@ -180,26 +208,35 @@ impl<S: Sys> Space<S> {
         self.advices.may_have(span)
     }
 
-    /// Advises as much more of a mapping as the budget allows.
-    fn advise_known(&self, known: &mut Known) {
-        let before = known.depth;
-        let most = known.most();
-        match known.use_ {
-            _ if before == most => return,
-            Use::Sparse => return,
-            Use::Dense => {
-                (known.depth, known.refused) = (most, false);
+    /// Advises as much more of a mapping as the budget allows for slots without memory; the slots left out, too, where
+    /// its content shows how it is used.
+    fn advise_known(&self, known: &mut Known, by_content: bool) {
+        let (before, most) = (known.depth, known.most());
+        let (slots, unused) = (known.slots(), known.slots().saturating_sub(known.used));
+        let share = usize::from(known.share);
+        if known.use_ == Use::Sparse || known.whole {
+            return;
+        }
+        if known.use_ == Use::Dense && by_content {
+            let missing = unused.saturating_sub(known.charged);
+            let granted = self.budget.charge_up_to(missing);
+            if granted == missing {
+                known.charged += granted;
+                (known.depth, known.whole, known.refused) = (most, true, false);
                 self.sys.huge(known.span, Huge::Advised);
+            } else {
+                self.budget.discharge(granted);
             }
-            Use::Unknown => {
-                let cost = |depth: usize| (depth * known.groups()).div_ceil(known.share);
-                let granted = self.budget.charge_up_to(cost(most - before));
-                let more = (granted * known.share / known.groups()).min(most - before);
-                self.budget.discharge(granted - cost(more));
-                known.charged += cost(more);
-                known.depth += more;
-                known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
-            }
+        }
+        if known.depth < most {
+            let cost = |depth: usize| (depth * known.groups() * unused).div_ceil(slots * share);
+            let granted = self.budget.charge_up_to(cost(most - before));
+            let affordable = granted * slots * share / (known.groups() * unused).max(1);
+            let more = affordable.min(most - before);
+            self.budget.discharge(granted - cost(more));
+            known.charged += cost(more);
+            known.depth += more;
+            known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
         }
         self.program().count(Counter::BytesAdvised, known.bytes(before, known.depth));
     }
@@ -234,9 +271,8 @@ impl<S: Sys> Space<S> {
                 let known = self.advices.lock().and_then(|table| table.at(place));
                 known.is_some_and(|known| known.span == seen.span)
             };
-            let look = || if seen.use_ == Use::Unknown { self.look(&seen) } else { seen.use_ };
-            let looked = self.busy.enter(seen.span, is_known, || (look(), self.expected_of(&seen)));
-            let Some((use_, told)) = looked else { continue };
+            let Some(look) = self.busy.enter(seen.span, is_known, || self.look(&seen)) else { continue };
+            let (use_, told) = (look.use_, expected(seen.slots(), look.there).max(seen.told));
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
@@ -245,7 +281,7 @@ impl<S: Sys> Space<S> {
             let same =
                 |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
-                changed |= self.busy.enter(seen.span, || true, || self.learn(known, use_, cold)) == Some(true);
+                changed |= self.busy.enter(seen.span, || true, || self.learn(known, &look, cold)) == Some(true);
                 let more = told.saturating_sub(core::mem::replace(&mut known.told, told));
                 drop(table);
                 changed |= more > 0;
@@ -256,62 +292,56 @@ impl<S: Sys> Space<S> {
     }
 
     /// Acts on the use that was seen, and on whether huge pages are cold; whether anything changed.
-    fn learn(&self, known: &mut Known, use_: Use, cold: bool) -> bool {
+    fn learn(&self, known: &mut Known, look: &Look, cold: bool) -> bool {
         if self.is_looked_at() {
             return false;
         }
-        let news = known.use_ != use_;
-        known.use_ = use_;
-        // All of it, so that it is one area again.
-        let refuse = |known: &mut Known| {
-            known.refused = true;
-            self.sys.huge(known.span, Huge::Refused);
-        };
-        match use_ {
-            Use::Dense if news => {
-                self.budget.discharge(core::mem::take(&mut known.charged));
-                // The slots left out are advised too.
-                if known.depth == known.most() && !known.refused {
-                    self.sys.huge(known.span, Huge::Advised);
-                }
+        let before = (known.depth, known.refused, known.whole, known.use_, known.used);
+        known.use_ = look.use_;
+        match known.use_ {
+            Use::Dense => {
+                let more = look.used.saturating_sub(known.used);
+                known.used += more;
+                self.budget.note_use(more, 0);
+                let paid = known.charged.saturating_sub(known.waiting());
+                known.charged -= paid;
+                self.budget.discharge(paid);
             }
             // Memory that is not touched yet shall get small pages.
-            Use::Sparse if news && known.depth > 0 => refuse(known),
+            Use::Sparse if known.depth > 0 && !known.refused => {
+                self.budget.note_use(0, 1);
+                self.refuse(known);
+            }
             _ => {}
         }
-        let before = (known.depth, known.refused);
         match cold {
             // The program gets small pages where it has none yet, and huge ones once these are warm again. What it has
             // it keeps, so that counts.
-            true if known.depth > 0 && !known.refused => refuse(known),
+            true if known.depth > 0 && !known.refused => self.refuse(known),
             true => {}
+            false if known.use_ == Use::Sparse => {}
             false => {
-                if known.refused && use_ != Use::Sparse {
+                if known.refused {
                     known.refused = false;
                     known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
                 }
-                self.advise_known(known);
+                self.advise_known(known, look.by_content);
             }
         }
-        news || before != (known.depth, known.refused)
+        before != (known.depth, known.refused, known.whole, known.use_, known.used)
     }
 
-    /// How many slots of a mapping the warm reserve is to be told in all, as far as samples show how many have memory.
-    fn expected_of(&self, known: &Known) -> usize {
-        let slots = known.slots();
-        if known.told >= slots {
-            return known.told;
-        }
-        let apart = (slots / SAMPLES).max(1);
-        let is_there = |i: &usize| self.sys.present(known.span.start + i * SLOT);
-        let there = (0..slots).step_by(apart).filter(is_there).count();
-        expected(slots, there * apart).max(known.told)
+    /// Has small pages come to all of a mapping from now on: it is one area again.
+    fn refuse(&self, known: &mut Known) {
+        (known.refused, known.whole) = (true, false);
+        self.sys.huge(known.span, Huge::Refused);
     }
 
-    /// How the program uses a mapping, as far as it can be told by now.
-    fn look(&self, known: &Known) -> Use {
+    /// What is seen of a mapping by now.
+    fn look(&self, known: &Known) -> Look {
         let (mut dense, mut sparse) = (0, 0);
-        for slot in known.left_out() {
+        // Once they are advised, too, a page there is a huge one.
+        for slot in known.left_out().filter(|_| !known.whole) {
             match self.sys.present_pages(slot) {
                 0 => {}
                 n if n >= SLOT_PAGES * 3 / 4 => dense += 1,
@@ -320,20 +350,43 @@ impl<S: Sys> Space<S> {
             }
         }
         let slots = known.slots();
-        let (mut filled, mut present) = (0, 0);
-        for i in (1..slots).step_by((slots / SAMPLES).max(1)) {
-            let slot = Span::new(known.span.start + i * SLOT, SLOT);
-            if present < PEEKS && self.sys.present(slot.start) {
-                present += 1;
-                filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
-            }
+        let apart = slots.div_ceil(SAMPLES).max(1);
+        let samples = || (apart / 2..slots).step_by(apart).map(|i| known.span.start + i * SLOT);
+        let mut present = [false; SAMPLES];
+        present.iter_mut().zip(samples()).for_each(|(is, at)| *is = self.sys.present(at));
+        let there = present.iter().filter(|is| **is).count();
+        let with_memory = samples().zip(present).filter(|(_, is)| *is).map(|(at, _)| Span::new(at, SLOT));
+        // Of all parts of it: the first ones do not tell of the last.
+        let peeked = with_memory.step_by(there.div_ceil(PEEKS).max(1));
+        let (mut filled, mut peeks) = (0, 0);
+        for slot in peeked {
+            peeks += 1;
+            filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
         }
-        if dense > 4 * sparse && dense >= ENOUGH || filled * 4 > present * 3 && filled >= ENOUGH * 2 {
-            Use::Dense
-        } else if sparse > dense && sparse >= ENOUGH * 2 {
-            Use::Sparse
-        } else {
-            Use::Unknown
-        }
+        let by_pages = dense > 4 * sparse && dense >= ENOUGH;
+        let by_content = filled * 4 > peeks * 3 && filled >= ENOUGH * 2;
+        let is_sparse = match known.whole {
+            true => filled * 2 < peeks && peeks >= ENOUGH * 2,
+            false => sparse > dense && sparse >= ENOUGH * 2,
+        };
+        let use_ = match known.use_ {
+            Use::Sparse => Use::Sparse,
+            _ if by_pages || by_content => Use::Dense,
+            _ if is_sparse => Use::Sparse,
+            before => before,
+        };
+        let share = |some: usize, all: usize| (there * apart).min(slots) * some / all.max(1);
+        let used = share(filled, peeks).max(share(dense, dense + sparse));
+        Look { use_, used, there: (there * apart).min(slots), by_content }
     }
+}
+
+/// What a look has shown of a mapping.
+struct Look {
+    use_: Use,
+    /// Slots that are used densely, as far as samples tell.
+    used: usize,
+    /// Slots that have memory.
+    there: usize,
+    by_content: bool,
 }

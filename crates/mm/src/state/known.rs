@@ -14,6 +14,8 @@ const MOST_GROUPS: usize = 64;
 const GROUPS_OF_ALL: usize = 128;
 const _: () = assert!(MOST_GROUPS <= u8::MAX as usize);
 
+/// Parts of a mapping that begin anew, each by itself, after the program dropped their content.
+pub(crate) const MOST_PARTS: u8 = 8;
 /// The end of a mapping is one part in so many.
 const NEAR: usize = 16;
 
@@ -37,10 +39,16 @@ pub(crate) struct Known {
     pub(crate) depth: usize,
     /// Slots charged for it: one for `share` slots that were advised.
     pub(crate) charged: usize,
-    pub(crate) share: usize,
+    pub(crate) share: u8,
     /// How many of its slots the warm reserve was told.
     pub(crate) told: usize,
+    /// How many of its slots were seen to be used densely, at most.
+    pub(crate) used: usize,
     pub(crate) use_: Use,
+    /// How many parts of it have begun anew.
+    pub(crate) parts: u8,
+    /// Whether the slots left out are advised, too.
+    pub(crate) whole: bool,
     /// Whether huge pages are refused there for now, because they are cold.
     pub(crate) refused: bool,
     /// Whether the program has given up a part of it. Then it only counts, until all of it is gone.
@@ -60,19 +68,39 @@ pub(crate) enum Use {
 
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
-    pub(crate) fn new(number: u64, span: Span, share: usize, groups: usize) -> Self {
+    pub(crate) fn new(number: u64, span: Span, share: u8, groups: usize) -> Self {
         let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
         let most_groups = most_groups as u8;
-        let (use_, refused, cut) = (Use::Unknown, false, false);
-        Self { number, span, most_groups, group, depth: 0, charged: 0, share, told: 0, use_, refused, cut }
+        let (use_, whole, refused, cut) = (Use::Unknown, false, false, false);
+        let (depth, charged, told, used, parts) = (0, 0, 0, 0, 0);
+        Self {
+            number,
+            span,
+            most_groups,
+            group,
+            depth,
+            charged,
+            share,
+            told,
+            used,
+            use_,
+            parts,
+            whole,
+            refused,
+            cut,
+        }
     }
 
     /// The part `span` of it, which is new to the program again. The kernel has that memory: the reserve is told of none.
+    /// A part that is not all of it has few areas, and no parts of its own.
     pub(crate) fn again(self, number: u64, span: Span) -> Self {
-        let group = group_of(span, self.most_groups.into());
-        let told = span.bytes() / SLOT;
-        Self { number, span, group, depth: 0, charged: 0, share: 1, told, use_: Use::Unknown, ..self }
+        let is_all = span == self.span;
+        let most_groups = if is_all { self.most_groups } else { self.most_groups.div_ceil(MOST_PARTS) };
+        let (group, told) = (group_of(span, most_groups.into()), span.bytes() / SLOT);
+        let parts = if is_all { self.parts } else { MOST_PARTS };
+        let anew = Self { depth: 0, charged: 0, share: 1, used: 0, use_: Use::Unknown, whole: false, ..self };
+        Self { number, span, most_groups, group, told, parts, ..anew }
     }
 
     /// What goes on as before when the program has given up `gone` near the end, as a JVM that maps an archive there,
@@ -113,6 +141,13 @@ impl Known {
 
     pub(crate) fn slots(&self) -> usize {
         self.span.bytes() / SLOT
+    }
+
+    /// How many of its advised slots have no memory, if each group was used alike.
+    pub(crate) fn waiting(&self) -> usize {
+        let slots = self.slots();
+        let advised = if self.whole { slots } else { self.bytes(0, self.depth) / SLOT };
+        (advised * slots.saturating_sub(self.used)).div_ceil(slots.max(1))
     }
 
     /// The depth at which all but what is left out is advised.

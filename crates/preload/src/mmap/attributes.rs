@@ -214,6 +214,13 @@ fn heed(addr: *mut c_void, bytes: usize, advice: i32) {
         return;
     }
     files::advised(span, advice);
+    if [libc::MADV_HUGEPAGE, libc::MADV_NOHUGEPAGE].contains(&advice) && !engine::touches(span) {
+        aside(|| {
+            if let Some(engine) = engine::settled() {
+                engine.space.advised_by_program(span);
+            }
+        });
+    }
     match effect(advice) {
         Effect::Nothing | Effect::Taint => {}
         Effect::Populate => before_populate(bytes),
