@@ -2,11 +2,13 @@
 //!
 //! A report goes to a new file beside it, which takes its name, rights and owner. So a full disk leaves what was there.
 //! Reports are written in place to devices, pipes, links, files with several names or with an access list,
-//! and files beside which no new one can be made.
+//! and files beside which no new one can be made. One to the file of an output of this process follows what is there:
+//! the program has written to it, too.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -39,7 +41,9 @@ impl Replaced {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => (options.create(true).open(path)?, false),
             Err(error) => return Err(error),
         };
-        Ok(Self { path: path.into(), file, is_new, is_written: false })
+        let output = output_to(&file.metadata()?)?;
+        let is_written = output.is_some();
+        Ok(Self { path: path.into(), file: output.unwrap_or(file), is_new, is_written })
     }
 
     /// Where it is.
@@ -97,6 +101,18 @@ impl Drop for Replaced {
             drop(std::fs::remove_file(&self.path));
         }
     }
+}
+
+/// The output of this process that goes to this file, if it is a regular one.
+fn output_to(about: &Metadata) -> io::Result<Option<File>> {
+    let outputs = [io::stdout().as_fd().try_clone_to_owned(), io::stderr().as_fd().try_clone_to_owned()];
+    for output in outputs.into_iter().flatten().map(File::from) {
+        let of = output.metadata()?;
+        if about.is_file() && (of.dev(), of.ino()) == (about.dev(), about.ino()) {
+            return Ok(Some(output));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a file has the attribute `name`.

@@ -81,3 +81,24 @@ fn a_report_takes_the_place_of_the_file_before_it() {
     let out = faultless(["run", "--quiet", "--json", "/dev/stdout", "--", "true"]).output().unwrap();
     assert!(text(&out.stdout).starts_with('{') && text(&out.stdout).ends_with("}\n"));
 }
+
+/// A redirection opens the file once, and the option names it once more.
+#[test]
+fn a_report_to_the_file_of_an_output_follows_what_is_there() {
+    let scratch = Scratch::new("follows");
+    let file = scratch.0.join("out");
+    for (redirection, path) in [(">", "/dev/stdout"), (">>", "/dev/stdout"), ("2>", "/dev/stderr"), (">", "$OUT")]
+    {
+        std::fs::write(&file, "before\n").unwrap();
+        let script = format!("exec \"$@\" --json {path} -- sh -c 'echo one; echo two >&2' {redirection} \"$OUT\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).env("OUT", &file);
+        assert!(within(shell, &faultless(["run", "--quiet"])).status().unwrap().success());
+        let all = std::fs::read_to_string(&file).unwrap();
+        let (kept, word) =
+            (if redirection == ">>" { "before\n" } else { "" }, if redirection == "2>" { "two" } else { "one" });
+        let rest = all.strip_prefix(&format!("{kept}{word}\n"));
+        let report = rest.unwrap_or_else(|| panic!("{redirection} {path}: {all}"));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(report).unwrap()["exit_status"], 0);
+    }
+}

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use faultless::file::{CacheGroup, Delivery, File, MappingMut};
+use faultless_page::stats::Counter;
 use proptest::prelude::*;
 use tempfile::NamedTempFile;
 
 use crate::chance::Chance;
-use crate::lazy::can_be_lazy;
+use crate::lazy::{can_be_lazy, count};
 use crate::{PAGE, SLOT, budget, bytes, filled, hole, mapped, named, read_all};
 
 const THREADS: usize = 4;
@@ -241,4 +242,47 @@ fn files_of_a_group_make_room_for_each_other() {
     assert!(File::open(first.path()).is_ok(), "it is the same cache");
     let other = CacheGroup::new(2 * SLOT).unwrap();
     assert_eq!(other.open(first.path()).err().unwrap().kind(), io::ErrorKind::ResourceBusy);
+}
+
+/// A mapping has promised room for its own pages, and for no others of their 2 MiB.
+#[test]
+fn what_was_not_promised_does_not_wait_for_room_that_never_comes() {
+    let _alone = budget(64 << 20);
+    let group = CacheGroup::new(SLOT).unwrap();
+    let (first, second) = (named(&bytes(PAGE, 1)), named(&bytes(400 * PAGE, 2)));
+    let file = group.open_writable(first.path()).unwrap();
+    let page = file.map(0, PAGE).unwrap();
+    file.grow(200 * PAGE as u64).unwrap();
+    let other = group.file_with_small_pages(&fs::File::open(second.path()).unwrap()).unwrap();
+    let held = other.map(0, 400 * PAGE).unwrap();
+    let waits = Counter::FileThrottled;
+    let before = count(waits);
+    let new = bytes(150 * PAGE, 3);
+    let written = file.write_at(&new, PAGE as u64).unwrap_or_default();
+    assert!(written < new.len() && group.used() <= SLOT, "{written} bytes, {} of the group", group.used());
+    assert_eq!(count(waits), before, "it has waited");
+    drop(held);
+    file.write_at(&new, PAGE as u64).unwrap();
+    assert!(mapped(&page) == bytes(PAGE, 1) && read_all(&file)[PAGE..][..new.len()] == new);
+}
+
+/// Lazy mappings have their pages by memory beside the file, which takes room, too.
+#[test]
+fn a_group_that_is_as_large_as_what_is_mapped_lazily_has_as_much_as_fits() {
+    if !can_be_lazy() {
+        return;
+    }
+    let _alone = budget(64 << 20);
+    let group = CacheGroup::new(SLOT).unwrap();
+    let (all, name) = filled(2 * SLOT, 6);
+    let file = group.open_writable(name.path()).unwrap();
+    let lazy = file.map_lazy(0, 2 * SLOT).unwrap();
+    let came = file.prefetch(&[0..SLOT as u64]).unwrap();
+    assert!(came <= SLOT && file.present() > 0 && group.used() <= SLOT, "{came} came, {} there", file.present());
+    let before = count(Counter::FileThrottled);
+    if let Err(error) = file.map(0, SLOT) {
+        assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
+    }
+    assert_eq!(count(Counter::FileThrottled), before, "it has waited");
+    assert!(mapped(&lazy) == all);
 }

@@ -204,8 +204,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 size = Size::Small;
                 continue;
             }
-            let is_promised = self.holds[slot].load(Relaxed) > 0;
-            if !is_promised && pages > group.budget().free() {
+            if pages > group.budget().free() + self.still_promised(slot) {
                 return Err(Errno::ENOMEM);
             }
             let now = self.store.now_ms();
@@ -253,6 +252,12 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let is_kept = budget.take_of(&budget.promised, pages);
         promised[slot].store(if is_kept { pages } else { 0 }, Relaxed);
         is_kept
+    }
+
+    /// Pages of a slot that were promised, and are not there.
+    fn still_promised(&self, slot: usize) -> usize {
+        let promised = self.promised.as_ref().map_or(0, |promised| promised[slot].load(Relaxed));
+        promised.saturating_sub(self.index.count(Entry::Present, slot))
     }
 
     /// No mapping holds a slot any more. The caller has its lock.

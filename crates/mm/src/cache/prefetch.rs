@@ -358,8 +358,15 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             seen.filter(|(slot, _, part)| !self.index.has(Entry::Present, *slot, *part))
         };
         let mut result = Ok(taken);
-        for (slot, _, part) in missing() {
-            result = self.bring(slot, part).map(drop).and(result);
+        for (_, bytes, _) in missing() {
+            // A part of a slot may fit where all of it does not.
+            let mut steps = self.parts_by(bytes.start - self.span.start, bytes.bytes(), self.step());
+            result = match steps.try_for_each(|(slot, _, part)| self.bring(slot, part).map(drop)) {
+                Ok(()) => result,
+                // Mappings have the rest of the group's budget.
+                Err(Errno::ENOMEM) if self.backing.group().is_some() => result.map(|all| all - bytes.bytes()),
+                Err(error) => Err(error),
+            };
         }
         result
     }

@@ -32,6 +32,8 @@ const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
 const LOOK_US: u64 = 5_000;
+/// Slots that the program's thread looks at where a part was unmapped.
+const LEFT_SLOTS: usize = 64;
 
 impl<S: Sys> Space<S> {
     /// The program has mapped readable, writable private anonymous memory at an address of its own.
@@ -111,8 +113,12 @@ impl<S: Sys> Space<S> {
         emptying
     }
 
-    /// The slots of a mapping that have memory, as far as those count: parts of it may be unmapped.
+    /// The slots of a mapping that have memory, as far as those count: parts of it may be unmapped. All may have in one
+    /// that is too large to look at while the program waits.
     fn left_of(&self, known: &Known) -> usize {
+        if known.slots() > LEFT_SLOTS {
+            return known.charged;
+        }
         let pieces =
             |slot: usize| (slot..slot + SLOT).step_by(UNIT).map(|at| Span::new(at, UNIT).clip(known.span));
         let is_there = |piece: Span| !piece.is_empty() && self.sys.present_pages(piece) > 0;

@@ -43,11 +43,13 @@ impl Pattern {
     /// The paths that a pattern with `**` names. It stands for no link to a directory, as in a shell: links may form
     /// circles, and the crate's own walk follows them.
     fn walk(&self) -> Vec<PathBuf> {
-        let Ok(pattern) = glob::Pattern::new(&self.0) else { return Vec::new() };
+        // Paths are made of its parts, so they have neither `//` nor `/./`.
+        let parts: PathBuf = Path::new(&self.0).components().collect();
+        let Ok(pattern) = glob::Pattern::new(&parts.to_string_lossy()) else { return Vec::new() };
         let is_plain = |part: &std::path::Component<'_>| {
             !part.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte))
         };
-        let begin: PathBuf = Path::new(&self.0).components().take_while(is_plain).collect();
+        let begin: PathBuf = parts.components().take_while(is_plain).collect();
         let mut left = vec![begin];
         let mut found = Vec::new();
         while let Some(path) = left.pop() {
@@ -166,6 +168,7 @@ mod tests {
             (owned(&["x[1]", "sub/deep/d", ".hidden"]), 1)
         );
         assert_eq!(names(dir, &["sub", "sub/**"]), (owned(&["sub/c", "sub/deep/d"]), 0));
+        assert_eq!(names(dir, &["sub//**/d", "./sub/./**/c"]), (owned(&["sub/deep/d", "sub/c"]), 0));
         assert_eq!(names(dir, &["dangling", "none*"]), (Vec::new(), 2));
     }
 
