@@ -100,6 +100,17 @@ fn blocks_with_attributes_are_resized_as_the_c_library_does() {
     }
 }
 
+/// Whether huge pages come is the program's to say.
+#[test]
+fn what_a_program_advises_inside_of_a_reservation_stays() {
+    let Some(case) = Case::compiled("committed.c", &[]) else { return };
+    for way in ["call", "syscall"] {
+        for advice in ["refuse", "want"] {
+            case.clone().args([way, advice]).same_and_served();
+        }
+    }
+}
+
 /// Blocks keep what the program gave to all that it asked for, by whatever call, and lose what it gave to a part, as the
 /// C library's do. Each in a run of its own: what is noted for one call would hide another one.
 #[test]
