@@ -146,10 +146,12 @@ impl Table {
     }
 
     /// Puts `known` where another one was or none, and squares the account: what each of them is charged counts while
-    /// it is in the table. One that only counts is not put there if it counts for nothing.
+    /// it is in the table. One that only counts is not put there if it counts for nothing, unless advice has divided it: a
+    /// program that watches it is to find one area.
     pub(crate) fn set(&mut self, place: usize, known: Known, account: &Budget) {
         let charged = |known: Option<Known>| known.map_or(0, |known| known.charged);
-        let known = Some(known).filter(|known| !known.cut || known.charged > 0);
+        let is_divided = |known: &Known| known.depth > 0 && !known.whole && !known.span.is_empty();
+        let known = Some(known).filter(|known| !known.cut || known.charged > 0 || is_divided(known));
         let before = charged(core::mem::replace(&mut self.known[place], known));
         let after = charged(known);
         account.charge(after.saturating_sub(before));

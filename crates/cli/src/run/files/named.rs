@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use glob::{MatchOptions, glob_with};
+use glob::MatchOptions;
 
 /// As in a shell: `*` and `?` stand for no dot at the beginning of a name. Of such a name a pattern holds all or nothing.
 const OPTIONS: MatchOptions =
@@ -32,40 +32,43 @@ impl Pattern {
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        match self.is_path() {
-            true => vec![self.0.clone().into()],
-            false if self.0.contains("**") => self.walk(),
-            // What is below a directory that may not be read does not exist for this user.
-            false => glob_with(&self.0, OPTIONS).into_iter().flatten().flatten().collect(),
-        }
+        if self.is_path() { vec![self.0.clone().into()] } else { self.walk() }
     }
 
-    /// The paths that a pattern with `**` names. It stands for no link to a directory, as in a shell: links may form
-    /// circles, and the crate's own walk follows them.
+    /// The paths that it names; none of which a part is not UTF-8. `**` stands for no link to a directory, as in a shell:
+    /// links may form circles. What is below a directory that may not be read does not exist for this user.
     fn walk(&self) -> Vec<PathBuf> {
-        // Paths are made of its parts, so they have neither `//` nor `/./`.
-        let parts: PathBuf = Path::new(&self.0).components().collect();
-        let Ok(pattern) = glob::Pattern::new(&parts.to_string_lossy()) else { return Vec::new() };
-        let is_plain = |part: &std::path::Component<'_>| {
-            !part.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte))
+        let parts: Vec<Component<'_>> = Path::new(&self.0).components().collect();
+        // Paths are made of its parts, so they have neither `//` nor `/./`. Of what a path has to match to go on there
+        // is one for each length, but for `**`.
+        let first = |n: usize| parts[..n].iter().collect::<PathBuf>();
+        let matching = |n: usize| glob::Pattern::new(&first(n).to_string_lossy());
+        let Ok(all) = matching(parts.len()) else { return Vec::new() };
+        let is_deep = self.0.contains("**");
+        let goes_on = |path: &Path, n: usize| match is_deep {
+            true => fs::symlink_metadata(path).is_ok_and(|about| about.is_dir()),
+            false => {
+                n < parts.len()
+                    && matching(n).is_ok_and(|some| some.matches_path_with(path, OPTIONS))
+                    && path.is_dir()
+            }
         };
-        let begin: PathBuf = parts.components().take_while(is_plain).collect();
-        let mut left = vec![begin];
-        let mut found = Vec::new();
+        let is_plain =
+            |part: &&Component<'_>| !part.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+        let begin = first(parts.iter().take_while(is_plain).count());
+        let (mut left, mut found) = (vec![begin.clone()], Vec::new());
         while let Some(path) = left.pop() {
-            if pattern.matches_path_with(&path, OPTIONS) {
+            if all.matches_path_with(&path, OPTIONS) {
                 found.push(path.clone());
             }
-            let is_directory =
-                path.as_os_str().is_empty() || fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
-            if is_directory {
-                let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+            let here = if path.as_os_str().is_empty() { Path::new(".") } else { &path };
+            if path == begin && here.is_dir() || goes_on(&path, path.components().count()) {
                 let entries = fs::read_dir(here).into_iter().flatten().flatten();
                 left.extend(entries.map(|entry| path.join(entry.file_name())));
             }
         }
         found.sort();
-        found.retain(|path| !(path.is_symlink() && path.is_dir()));
+        found.retain(|path| !is_deep || !(path.is_symlink() && path.is_dir()));
         found
     }
 }
@@ -136,6 +139,8 @@ impl Named {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
     fn names(dir: &Path, patterns: &[&str]) -> (Vec<String>, usize) {
@@ -155,6 +160,7 @@ mod tests {
         for (name, bytes) in [("b", 1), ("a", 2), ("sub/c", 3), ("sub/deep/d", 4), (".hidden", 5), ("x[1]", 6)] {
             fs::write(dir.join(name), vec![0; bytes]).unwrap();
         }
+        fs::write(dir.join(OsStr::from_bytes(b"\xff")), "no UTF-8").unwrap();
         symlink("a", dir.join("link")).unwrap();
         symlink("gone", dir.join("dangling")).unwrap();
         // A circle.
@@ -169,6 +175,7 @@ mod tests {
         );
         assert_eq!(names(dir, &["sub", "sub/**"]), (owned(&["sub/c", "sub/deep/d"]), 0));
         assert_eq!(names(dir, &["sub//**/d", "./sub/./**/c"]), (owned(&["sub/deep/d", "sub/c"]), 0));
+        assert_eq!(names(dir, &["s*/d*/?", "*/up/sub/h*/c"]), (owned(&["sub/deep/d", "sub/up/sub/here/c"]), 0));
         assert_eq!(names(dir, &["dangling", "none*"]), (Vec::new(), 2));
     }
 
