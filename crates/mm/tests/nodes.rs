@@ -148,14 +148,40 @@ fn what_lies_on_another_node_goes_to_a_shard_of_that_node() {
     );
 }
 
-/// Regions ask for frames on one node; the background thread, on another, makes them there.
-#[test]
-fn frames_are_made_where_a_region_asks_for_them() {
+/// A machine with two nodes, on which regions alone have frames.
+fn lender() -> (Fake, Space<Fake>) {
     let (fake, knobs): (_, &'static Values) = (Fake::default(), Box::leak(Box::default()));
     knobs.set(Knob::Budget, (LIMIT * SLOT) as u64);
     fake.set_nodes(2);
     let counters = Box::leak(Box::new(Block::new()));
     let space = Space::without_arena(fake.clone(), counters, knobs).unwrap().with_pool(LIMIT * SLOT).unwrap();
+    (fake, space)
+}
+
+/// Frames that fill the budget keep nothing out of it, also where they are of no use.
+#[test]
+fn idle_frames_of_another_node_make_way() {
+    let (fake, space) = lender();
+    fake.run_on(1, false);
+    space.ask(LIMIT);
+    while space.answer_requests() {}
+    assert_eq!((space.frames_ready(), space.room()), (LIMIT, 0));
+    fake.run_on(0, false);
+    assert_eq!((space.take(Need::Any), Store::idle(&space)), (None, LIMIT));
+    for gone in 1..=LIMIT {
+        assert!(space.drop_idle());
+        assert_eq!((space.frames_ready(), space.room()), (LIMIT - gone, gone));
+    }
+    assert!(!space.drop_idle());
+    // What the program has reserved stays.
+    assert!(space.reserve_frame() && !space.drop_idle());
+    assert_eq!(space.frames_ready(), 1);
+}
+
+/// Regions ask for frames on one node; the background thread, on another, makes them there.
+#[test]
+fn frames_are_made_where_a_region_asks_for_them() {
+    let (fake, space) = lender();
     let ask = |node: usize, has_policy: bool, frames: usize| {
         fake.run_on(node, has_policy);
         space.ask(frames);

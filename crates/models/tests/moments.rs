@@ -305,6 +305,9 @@ impl Store for Nothing {
     fn idle(&self) -> usize {
         0
     }
+    fn drop_idle(&self) -> bool {
+        false
+    }
     fn cached(&self, _: usize, _: usize) {}
     fn now_ms(&self) -> u32 {
         1

@@ -9,7 +9,9 @@
 //!
 //! So a page `folding-N` counts for itself until the file says that it has it. `tree.rs` is the reader.
 
-use std::io;
+use std::io::{self, Read};
+use std::mem::discriminant;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use faultless_page::layout::TABLES;
@@ -71,6 +73,54 @@ pub fn number_aside(name: &str) -> Option<u64> {
     name.strip_prefix(ASIDE)?.parse().ok()
 }
 
+/// The file of sums of a directory, as it was at a moment. It is held, so no later file has its number. And what is in
+/// it never changes: another file takes its place.
+#[derive(Debug, Default)]
+pub enum Sums {
+    /// There was none.
+    #[default]
+    Missing,
+    /// There was something else.
+    Foreign,
+    /// There was this one.
+    There(Looked),
+}
+
+impl Sums {
+    /// The one that is there now.
+    pub fn of(dir: &Path) -> io::Result<Self> {
+        match Looked::at(&dir.join(SUMS)) {
+            Ok(looked) => Ok(looked.map_or(Self::Foreign, Self::There)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether both are the same.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::There(one), Self::There(other)) => {
+                (one.about.dev(), one.about.ino()) == (other.about.dev(), other.about.ino())
+            }
+            _ => discriminant(self) == discriminant(other),
+        }
+    }
+
+    /// What it says, if it belongs to `user`.
+    pub fn read(&self, user: u32) -> Result<Folded, PageError> {
+        let looked = match self {
+            Self::Missing => return Ok(Folded::default()),
+            Self::Foreign => return Err(PageError::Foreign),
+            Self::There(looked) if looked.about.uid() != user => return Err(PageError::NotIts),
+            Self::There(looked) => looked,
+        };
+        let mut bytes = Vec::new();
+        let file = looked.open_to_read().map_err(PageError::Read)?;
+        file.take(LONGEST).read_to_end(&mut bytes).map_err(PageError::Read)?;
+        Folded::parse(&bytes)
+    }
+}
+
 impl Folded {
     fn add(&mut self, page: &Counters) {
         let at = self.programs.iter().position(|sum| sum.counters.name == page.name).unwrap_or_else(|| {
@@ -99,24 +149,6 @@ impl Folded {
         let mut all = Counters::sum(pages);
         self.programs.iter().for_each(|sum| all.add(&sum.counters));
         all
-    }
-
-    /// What the file in `dir` says, if there is one and it belongs to `user`.
-    pub fn read(dir: &Path, user: u32) -> Result<Self, PageError> {
-        use std::io::Read;
-        use std::os::unix::fs::MetadataExt;
-        let looked = match Looked::at(&dir.join(SUMS)) {
-            Ok(looked) => looked.ok_or(PageError::Foreign)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(PageError::Read(error)),
-        };
-        if looked.about.uid() != user {
-            return Err(PageError::NotIts);
-        }
-        let mut bytes = Vec::new();
-        let file = looked.open_to_read().map_err(PageError::Read)?;
-        file.take(LONGEST).read_to_end(&mut bytes).map_err(PageError::Read)?;
-        Self::parse(&bytes)
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, PageError> {
@@ -243,7 +275,7 @@ mod tests {
         let mut folder = Folder::default();
         folder.take_beyond(dir.path(), 1);
         let one = Counters::parse(&page()).unwrap();
-        let read = Folded::read(dir.path(), user).unwrap();
+        let read = Sums::of(dir.path()).unwrap().read(user).unwrap();
         for folded in [folder.folded(), &read] {
             let [sum] = &folded.programs[..] else { panic!("{folded:?}") };
             assert_eq!((folded.processes(), folded.served(), sum.counters.name.as_str()), (3, 3, "prog?"));
@@ -256,7 +288,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), left.len());
         folder.take_beyond(dir.path(), 10);
         assert_eq!(folder.folded().processes(), 3);
-        assert!(matches!(Folded::read(dir.path(), user + 1), Err(PageError::NotIts)));
+        assert!(matches!(Sums::of(dir.path()).unwrap().read(user + 1), Err(PageError::NotIts)));
     }
 
     /// Until there is room for the file of sums, each page counts for itself.
@@ -269,11 +301,14 @@ mod tests {
         let mut folder = Folder::default();
         folder.take_beyond(dir.path(), 0);
         assert!(dir.path().join("folding-1").exists());
-        assert_eq!(Folded::read(dir.path(), user).unwrap().through, 0);
+        let before = Sums::of(dir.path()).unwrap();
+        assert_eq!(before.read(user).unwrap().through, 0);
         std::fs::remove_dir(dir.path().join(NEXT)).unwrap();
         folder.take_beyond(dir.path(), 0);
         assert!(!dir.path().join("folding-1").exists());
-        let read = Folded::read(dir.path(), user).unwrap();
+        let after = Sums::of(dir.path()).unwrap();
+        assert!(!after.is(&before) && after.is(&Sums::of(dir.path()).unwrap()));
+        let read = after.read(user).unwrap();
         assert_eq!((read.through, read.processes()), (1, 1));
     }
 

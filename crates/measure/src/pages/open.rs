@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A regular file that was looked at, and not opened yet.
+#[derive(Debug)]
 pub struct Looked {
     held: File,
     path: PathBuf,

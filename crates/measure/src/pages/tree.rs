@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::dir::Id;
 use super::find::{All, Covered, Unread};
+use super::folded::Sums;
 use super::{Folded, PageError, dir};
 
 /// How often a directory is read that changes meanwhile, and the pause before the next time.
@@ -24,6 +25,8 @@ pub struct Tree {
     pub processes: Vec<Covered>,
     /// What others counted, which have none any more.
     pub folded: Folded,
+    /// Where that was read. It may be long, and changes seldom.
+    sums: Sums,
 }
 
 /// What came of one time.
@@ -50,18 +53,19 @@ impl Tree {
         let (mut all, mut unread) = (All::default(), Unread::default());
         // It was removed. What it had is known.
         let Some(user) = dir::user_of(dir) else { return Read::Done(all) };
-        let folded = match sums(dir, user) {
-            Ok(Ok(folded)) => folded,
-            Ok(Err(wrong)) => {
+        let (sums, folded) = match self.sums(dir, user) {
+            Ok((sums, Some(Err(wrong)))) => {
                 all.wrong.push(format!("the file of counts of processes that have ended {wrong}"));
-                Folded::default()
+                (sums, Some(Folded::default()))
             }
+            Ok((sums, read)) => (sums, read.and_then(Result::ok)),
             // For want of descriptors. What was read last stays.
             Err(error) => {
                 unread.note(error);
                 return Read::Done(all.finish(unread));
             }
         };
+        let through = folded.as_ref().unwrap_or(&self.folded).through;
         let pages = match dir::listed(dir) {
             Ok(pages) => pages,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Read::Changed,
@@ -72,7 +76,7 @@ impl Tree {
         };
         let known: HashSet<Id> = self.processes.iter().filter_map(|covered| covered.file).collect();
         let (mut there, mut inodes) = (HashSet::new(), HashSet::new());
-        for page in pages.into_iter().filter(|page| page.aside.is_none_or(|number| number > folded.through)) {
+        for page in pages.into_iter().filter(|page| page.aside.is_none_or(|number| number > through)) {
             // For a moment it may have both names.
             if !inodes.insert(page.file.inode) || !there.insert(page.file) || known.contains(&page.file) {
                 continue;
@@ -85,31 +89,38 @@ impl Tree {
                 }
             }
         }
-        let through = |now: Result<Folded, PageError>| now.map_or(0, |now| now.through);
-        if !sums(dir, user).is_ok_and(|now| through(now) == folded.through) {
+        if !Sums::of(dir).is_ok_and(|now| now.is(&sums)) {
             return Read::Changed;
         }
         // What was read may be a part of it.
         if dir::user_of(dir) != Some(user) {
             return Read::Changed;
         }
-        let was_folded = folded.through > self.folded.through;
+        let was_folded = through > self.folded.through;
         let anew: HashSet<u64> = all.found.iter().filter_map(|covered| Some(covered.file?.inode)).collect();
         // What was read anew takes the place of what was read before.
         let is_gone = |file: Id| !there.contains(&file) && (was_folded || anew.contains(&file.inode));
         self.processes.retain(|covered| !covered.file.is_some_and(is_gone));
-        self.folded = folded;
+        if let Some(folded) = folded {
+            self.folded = folded;
+        }
+        self.sums = sums;
         self.processes.append(&mut all.found);
         self.processes.sort_by_key(|covered| covered.pid);
         Read::Done(all.finish(unread))
     }
-}
 
-/// What the file of sums says, or what is wrong with it. An error: it cannot be read now.
-fn sums(dir: &Path, user: u32) -> io::Result<Result<Folded, PageError>> {
-    match Folded::read(dir, user) {
-        Err(PageError::Read(error)) => Err(error),
-        read => Ok(read),
+    /// The file of sums; what it says, or what is wrong with it, if it is not the one that was read last. An error: it
+    /// cannot be read now.
+    fn sums(&self, dir: &Path, user: u32) -> io::Result<(Sums, Option<Result<Folded, PageError>>)> {
+        let sums = Sums::of(dir)?;
+        if sums.is(&self.sums) {
+            return Ok((sums, None));
+        }
+        match sums.read(user) {
+            Err(PageError::Read(error)) => Err(error),
+            read => Ok((sums, Some(read))),
+        }
     }
 }
 
@@ -153,6 +164,27 @@ mod tests {
         assert_eq!(total(&mut watching, dir.path()), all);
         drop(dir.close());
         assert_eq!(all, (9, one * 9));
+    }
+
+    /// Only the file of sums that was read last tells that its sums are known.
+    #[test]
+    fn sums_are_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = Counters::parse(&page()).unwrap().values()[0];
+        let (mut folder, mut watching) = (Folder::default(), Tree::default());
+        for number in 1..5 {
+            std::fs::write(dir.path().join("4000000001"), page()).unwrap();
+            folder.take_beyond(dir.path(), 0);
+            assert_eq!(total(&mut watching, dir.path()), (number as usize, one * number));
+            // It does not read what it has.
+            watching.folded.programs.iter_mut().for_each(|sum| sum.plain += 1);
+            assert_eq!(total(&mut watching, dir.path()), (number as usize + 1, one * number));
+        }
+        // What is wrong is told once, and stays wrong.
+        std::fs::write(dir.path().join("new"), "nonsense").unwrap();
+        std::fs::rename(dir.path().join("new"), dir.path().join("folded")).unwrap();
+        assert_eq!([(); 3].map(|()| watching.look(dir.path()).wrong.len()), [1, 0, 0]);
+        assert_eq!(watching.folded.processes(), 0);
     }
 
     /// Two processes of one number, of which the second has the page of the first. And one whose page has the number of a

@@ -123,11 +123,17 @@ impl<S: Sys> Space<S> {
     /// Gives `n` slots back that are idle or between blocks, or all there are: the bytes given back.
     pub(crate) fn give_back(&self, n: usize, counter: Counter) -> usize {
         self.all_shards().for_each(|shard| self.take_in(shard));
+        let bytes = self.give_back_idle(n, counter);
+        bytes + self.strip_runs(n.saturating_sub(bytes / SLOT), counter)
+    }
+
+    /// The same of idle slots alone.
+    pub(crate) fn give_back_idle(&self, n: usize, counter: Counter) -> usize {
         let mut bytes = self.give_back_of_arena(n, counter);
         while bytes / SLOT < n && self.drop_from_pool(self.now_ms(), 0, counter) {
             bytes += SLOT;
         }
-        bytes + self.strip_runs(n.saturating_sub(bytes / SLOT), counter)
+        bytes
     }
 
     fn give_back_of_arena(&self, n: usize, counter: Counter) -> usize {

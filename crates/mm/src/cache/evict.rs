@@ -10,7 +10,6 @@ use crate::cache::backing::Backing;
 use crate::cache::index::{Change, Part, flag};
 use crate::cache::share::Share;
 use crate::frame::buddy::Kind;
-use crate::frame::purpose::Need;
 use faultless_base::{SLOT, SLOT_PAGES};
 
 /// Where the frames go.
@@ -137,21 +136,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.charge(before, Share::default());
     }
 
-    /// Whether one slot more may be kept. An idle frame makes way for it, and comes to be its memory if it can.
+    /// Whether one slot more may be kept. An idle frame makes way for it, or comes to be its memory.
     pub(super) fn has_room(&self) -> bool {
-        if self.store.room() > 0 {
-            return true;
-        }
-        if self.store.idle() == 0 {
-            return false;
-        }
-        if self.is_huge() {
-            return true;
-        }
-        let Some(frame) = self.store.take(Need::Any) else { return false };
-        self.memory.drop_frame(frame.at);
-        self.store.give(frame.at, Kind::Unbacked);
-        true
+        self.store.room() > 0 || if self.is_huge() { self.store.idle() > 0 } else { self.store.drop_idle() }
     }
 
     /// Lets one slot go where nothing more may be kept. If all are dirty they are written back first: dirty memory

@@ -87,13 +87,21 @@ impl Pool {
         Some(Slot::new(chunk * CHUNK) + offset(chunk) / SLOT)
     }
 
-    /// A free frame; it is the caller's until [`Pool::give`].
-    pub fn take(&self, kind: Kind) -> Option<usize> {
+    /// The first free frame that is meant, of so many; it is the caller's until [`Pool::give`]. The others stay as old as
+    /// they are.
+    pub fn take_if(&self, kind: Kind, most: usize, is_meant: impl Fn(usize) -> bool) -> Option<usize> {
         if self.free(kind) == 0 {
             return None;
         }
-        let place = self.places().find(|place| self.detach(*place, kind))?;
-        Some(self.address(place))
+        let mut free = self.places().filter(|place| self.detach(*place, kind)).take(most);
+        free.find_map(|place| {
+            let at = self.address(place);
+            if is_meant(at) {
+                return Some(at);
+            }
+            self.attach(place, kind);
+            None
+        })
     }
 
     /// The same for the frame that came back first, if that was `age` ms ago or more.
@@ -114,6 +122,14 @@ impl Pool {
             self.free[kind].fetch_sub(1, Ordering::Relaxed);
         }
         taken
+    }
+
+    /// What has memory is free.
+    fn attach(&self, place: Slot, kind: Kind) {
+        if let Some(kind) = index(kind) {
+            self.free[kind].fetch_add(1, Ordering::Relaxed);
+        }
+        self.slots.set(place, kind.state());
     }
 
     /// A place without memory; it is the caller's until [`Pool::give`]. Where there is none left, `reserve` finds
@@ -172,11 +188,8 @@ impl Pool {
     /// The caller is done with a place, and this is what is in it now. Addresses that are not in use go back by `release`.
     pub fn give(&self, place: Slot, kind: Kind, now_ms: u32, release: impl FnOnce(Span)) {
         debug_assert_eq!(self.slots.state(place), State::InTransit);
-        if let Some(kind) = index(kind) {
-            self.stamps[place.number()].store(now_ms, Ordering::Relaxed);
-            self.free[kind].fetch_add(1, Ordering::Relaxed);
-        }
-        self.slots.set(place, kind.state());
+        self.stamps[place.number()].store(now_ms, Ordering::Relaxed);
+        self.attach(place, kind);
         let chunk = chunk_of(place);
         let is_last = kind == Kind::Unbacked && self.users[chunk].fetch_sub(1, Ordering::SeqCst) == 1;
         // One chunk stays, so that not each fault maps and unmaps one.
@@ -224,6 +237,10 @@ mod tests {
         }
     }
 
+    fn take(pool: &Pool, kind: Kind) -> Option<usize> {
+        pool.take_if(kind, 1, |_| true)
+    }
+
     fn give(pool: &Pool, addresses: &Addresses, at: usize, kind: Kind, now: u32) {
         pool.give(pool.place(at).unwrap(), kind, now, |span| addresses.release(span));
     }
@@ -232,7 +249,7 @@ mod tests {
     fn each_frame_is_in_one_place_and_addresses_follow_use() {
         let (pool, addresses) = (Pool::new(3 * CHUNK * SLOT).unwrap(), Addresses::new());
         let hole = || pool.hole(|bytes| addresses.reserve(bytes));
-        assert!(KINDS.iter().all(|kind| pool.take(*kind).is_none()) && addresses.count() == 0);
+        assert!(KINDS.iter().all(|kind| take(&pool, *kind).is_none()) && addresses.count() == 0);
         let all: BTreeSet<usize> = core::iter::from_fn(hole).collect();
         assert_eq!((all.len(), addresses.count()), (3 * CHUNK, 3));
         for (i, at) in all.iter().enumerate() {
@@ -240,7 +257,7 @@ mod tests {
         }
         assert_eq!(KINDS.map(|kind| pool.free(kind)), [3 * CHUNK / 2; 2]);
         assert_eq!(hole(), None, "none is a hole before it is given as one");
-        let next = || KINDS.into_iter().find_map(|kind| pool.take(kind));
+        let next = || KINDS.into_iter().find_map(|kind| take(&pool, kind));
         let taken: BTreeSet<usize> = core::iter::from_fn(next).collect();
         assert_eq!(taken, all);
         taken.iter().for_each(|at| give(&pool, &addresses, *at, Kind::Unbacked, 0));
@@ -255,6 +272,10 @@ mod tests {
             give(&pool, &addresses, *at, Kind::Dirty, now);
         }
         assert_eq!(pool.take_older(Kind::Dirty, 40, 31), None);
+        // Those that are looked at are no younger for that.
+        assert_eq!(pool.take_if(Kind::Dirty, 2, |at| at == frames[2]), None);
+        assert_eq!(pool.take_if(Kind::Dirty, 3, |at| at == frames[2]), Some(frames[2]));
+        give(&pool, &addresses, frames[2], Kind::Dirty, 30);
         assert_eq!(pool.take_older(Kind::Dirty, 40, 30), Some(frames[1]));
         assert_eq!(pool.take_older(Kind::Dirty, 40, 0), Some(frames[0]));
         assert_eq!(pool.take_older(Kind::Zeroed, 40, 0), None);
@@ -270,8 +291,8 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..500 {
                         let take = |i: usize| match (i + thread) % 3 {
-                            0 => pool.take(Kind::Dirty),
-                            1 => pool.take(Kind::Zeroed),
+                            0 => take(pool, Kind::Dirty),
+                            1 => take(pool, Kind::Zeroed),
                             _ => pool.hole(|bytes| addresses.reserve(bytes)),
                         };
                         let own: Vec<usize> = (0..round % 40).filter_map(take).collect();
@@ -288,7 +309,7 @@ mod tests {
         });
         for kind in KINDS {
             let mut n = 0;
-            while let Some(at) = pool.take(kind) {
+            while let Some(at) = take(&pool, kind) {
                 give(&pool, &addresses, at, Kind::Unbacked, 0);
                 n += 1;
             }

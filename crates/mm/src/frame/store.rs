@@ -38,6 +38,8 @@ pub trait Store: Sync {
     fn room(&self) -> usize;
     /// Idle frames that no program has reserved: who takes one and keeps it does not make the process larger.
     fn idle(&self) -> usize;
+    /// Gives one of these back to the kernel, wherever it lies; whether there was one.
+    fn drop_idle(&self) -> bool;
     /// Memory that the caller has at its own addresses, and gives back on request ([`Reclaim`]), was as much as `from`
     /// slots, and is as much as `to`. It counts as kept.
     fn cached(&self, from: usize, to: usize);

@@ -105,25 +105,9 @@ impl<S: Sys> Space<S> {
         self.lending.pool.as_ref().map_or(0, |pool| pool.free(kind))
     }
 
-    pub(crate) fn take_from_pool(&self, kind: Kind) -> Option<usize> {
-        self.lending.pool.as_ref()?.take(kind)
-    }
-
-    /// The same for the calling thread: one that lies where its memory is to lie, among the first few.
+    /// A free frame for the calling thread: one that lies where its memory is to lie, among the first few.
     pub(crate) fn take_near_from_pool(&self, kind: Kind) -> Option<usize> {
-        let mut distant = [None; FEW];
-        let is_near = |at: &usize| self.is_home(Span::new(*at, SLOT));
-        let mut found = None;
-        for place in &mut distant {
-            let Some(at) = self.take_from_pool(kind) else { break };
-            if is_near(&at) {
-                found = Some(at);
-                break;
-            }
-            *place = Some(at);
-        }
-        distant.into_iter().flatten().for_each(|at| self.give_to_pool(at, kind));
-        found
+        self.lending.pool.as_ref()?.take_if(kind, FEW, |at| self.is_home(Span::new(at, SLOT)))
     }
 
     /// The frame of the pool that has been idle for longest, if that is `age_ms` or more.
@@ -335,6 +319,10 @@ impl<S: Sys + Sync> Store for Space<S> {
 
     fn idle(&self) -> usize {
         self.ready(Need::Any).saturating_sub(self.budget.reserved())
+    }
+
+    fn drop_idle(&self) -> bool {
+        Store::idle(self) > 0 && self.give_back_idle(1, Counter::BytesOverBudget) > 0
     }
 
     fn cached(&self, from: usize, to: usize) {
