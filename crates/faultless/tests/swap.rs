@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 
 use faultless::region::{Advice, Backing, Builder, Delivery, Error, Region, Rights, Swap, SwapStore};
@@ -399,4 +399,47 @@ fn a_stack_in_the_region_populates_nothing() {
         answers as usize
     };
     assert_eq!(answers, 2);
+}
+
+/// A handler may wait for a change by a thread whose stack is in the store. Another one brings the stack meanwhile.
+#[test]
+fn changes_by_a_thread_with_its_stack_in_the_region_end() {
+    limit();
+    const STACK: usize = 1 << 20;
+    const CHANGED: Range<usize> = 2 * SLOT..2 * SLOT + 64 * PAGE;
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    let directory = tempfile::tempdir().unwrap();
+    let Some(region) = build(Region::builder(LENGTH).swap(Swap::new(BUDGET).directory(directory.path()))) else {
+        return;
+    };
+    part(&region, 2 * SLOT..LENGTH).fill(7);
+    extern "C" fn change(region: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+        // SAFETY: the region of the test, which waits for this thread.
+        let region = unsafe { &*region.cast::<Region>() };
+        for _ in 0..500 {
+            region.protect(CHANGED, Rights::Read).unwrap();
+            region.protect(CHANGED, Rights::Write).unwrap();
+        }
+        ENDED.store(true, Ordering::Release);
+        std::ptr::null_mut()
+    }
+    // SAFETY: a part of the region that nothing else uses, for as long as the thread runs.
+    let id = unsafe {
+        let (mut attributes, mut id) = (std::mem::zeroed(), 0);
+        assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
+        assert_eq!(libc::pthread_attr_setstack(&mut attributes, region.as_ptr().cast(), STACK), 0);
+        assert_eq!(libc::pthread_create(&mut id, &attributes, change, (&raw const region).cast_mut().cast()), 0);
+        id
+    };
+    let mut page = 0;
+    while !ENDED.load(Ordering::Acquire) {
+        // Others, so that the stack goes; and one that is being changed.
+        page = (page + 67) % ((LENGTH - 2 * SLOT) / PAGE);
+        for at in [CHANGED.start + page % 64 * PAGE, 2 * SLOT + page * PAGE] {
+            // SAFETY: mapped, and read alone.
+            assert_eq!(unsafe { region.as_ptr().add(at).read_volatile() }, 7);
+        }
+    }
+    // SAFETY: the thread above.
+    assert_eq!(unsafe { libc::pthread_join(id, std::ptr::null_mut()) }, 0);
 }

@@ -49,8 +49,14 @@ pub trait Served: Send + Sync {
     fn handlers_of_part(&self) -> usize {
         1
     }
-    /// Lets some pages go where that is due: for a handler that has served its messages.
-    fn keep_room(&self) {}
+    /// Whether each of these waits by a descriptor of its own. So a message wakes one of them, and no others.
+    fn handlers_wait_apart(&self) -> bool {
+        false
+    }
+    /// Does some of what no thread waits for: for a handler that has served its messages. Whether there is more.
+    fn catch_up(&self) -> bool {
+        false
+    }
     /// Whether there is something for [`Served::look_back`].
     fn has_left_windows(&self) -> bool {
         false
@@ -117,10 +123,14 @@ impl Served for Shared {
         // One serves while the other waits for the store.
         if self.memory.has_swap() { 2 } else { 1 }
     }
-    fn keep_room(&self) {
+    fn handlers_wait_apart(&self) -> bool {
+        self.memory.has_swap()
+    }
+    fn catch_up(&self) -> bool {
         if self.memory.wants_room() {
             self.memory.keep_room();
         }
+        self.memory.copy_rest()
     }
     fn has_left_windows(&self) -> bool {
         self.memory.has_left_windows()

@@ -1,7 +1,8 @@
 //! Delivery by threads: each reads one descriptor, which has an equal part of the region.
 //!
-//! Of a file several threads share the descriptor. One of them waits for a message, and takes one. Then it is the next
-//! one's turn to wait, while the first serves the message.
+//! Of a file, and of a region with a store, several threads share the descriptor. One of them waits for a message, and
+//! takes one. Then it is the next one's turn to wait, while the first serves the message. Of a region with a store each
+//! waits by a set of its own (epoll), without turns: a message wakes one of those that wait.
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +24,7 @@ use crate::delivery::watchdog::{Message as Look, Messages};
 use crate::error::Error;
 use crate::events::Events;
 use crate::events::remote_fill::{Buffer, Files, Request};
-use crate::process::descriptors::End;
+use crate::process::descriptors::{End, OneOfSeveral};
 use crate::process::thread::Thread;
 
 /// A message says that the access was a write.
@@ -96,10 +97,15 @@ impl Handlers {
             let (watchdog, nodes) = (watchdog.clone(), nodes.clone());
             let files = events.and_then(|events| events.files.clone());
             let pipe = events.map(|events| events.inboxes[i].clone());
+            let own = if sharing > 1 && served.handlers_wait_apart() {
+                OneOfSeveral::new(inbox, &handlers.end)
+            } else {
+                None
+            };
             let work = move || {
-                let turn = (sharing > 1).then(|| &turns[part]);
+                let (own, turn) = (own.as_ref(), (sharing > 1).then(|| &turns[part]));
                 let inbox =
-                    Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref(), turn };
+                    Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref(), own, turn };
                 let near = nodes.map(Near::new);
                 let serving = || serve(&*served, part, inbox, &beats[i], &watchdog, near);
                 let serving = AssertUnwindSafe(serving);
@@ -136,7 +142,9 @@ struct Inbox<'a> {
     pipe: Option<&'a Descriptor>,
     end: &'a End,
     files: Option<&'a Files>,
-    /// Held while waiting, where several threads share it.
+    /// Where several threads share it: what this one waits by.
+    own: Option<&'a OneOfSeveral>,
+    /// Held while one of them waits without that.
     turn: Option<&'a Mutex<()>>,
 }
 
@@ -144,11 +152,18 @@ impl Inbox<'_> {
     /// Waits for messages and reads them. An error where one of the descriptors is another file's: the program has
     /// closed it.
     fn receive(&self, uffd: &Uffd, messages: &mut [Message]) -> Result<Waited, Errno> {
-        let _turn = self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         // The others are for the others.
         let most = if self.turn.is_some() { 1 } else { messages.len() };
         let messages = &mut messages[..most];
+        if let Some(waited) = self.own.and_then(|own| own.wait(LOOK_MS as i32)) {
+            return self.read(uffd, waited, messages);
+        }
+        let _turn = self.turn.map(|turn| turn.lock().unwrap_or_else(PoisonError::into_inner));
         let waited = message::wait(self.number, Some(self.end.number()), LOOK_MS)?;
+        self.read(uffd, waited, messages)
+    }
+
+    fn read(&self, uffd: &Uffd, waited: Waited, messages: &mut [Message]) -> Result<Waited, Errno> {
         if self.end.is_told() {
             return Ok(Waited::Other);
         }
@@ -185,7 +200,7 @@ fn serve(
                 }
                 let mut events = messages.map(Event::from);
                 batch(served, uffd, beat, &mut near, &mut events[..n]);
-                served.keep_room();
+                while served.catch_up() && !message::is_waiting(inbox.number) {}
                 if served.has_left_windows() {
                     watchdog.tell(Look::Look);
                 }

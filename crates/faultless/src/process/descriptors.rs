@@ -1,10 +1,13 @@
 //! Descriptors of the reader of messages: what it waits for, and a table of its own that they lie in.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use faultless_base::sys::descriptor::Descriptor;
+use faultless_base::sys::uffd::Waited;
 
 use crate::error::Error;
 
@@ -23,7 +26,11 @@ impl Poll {
 
     /// Waits for `fd`, too; whether that can be.
     pub fn add(&self, fd: i32) -> bool {
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: fd as u64 };
+        self.add_for(fd, libc::EPOLLIN)
+    }
+
+    fn add_for(&self, fd: i32, events: i32) -> bool {
+        let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
         // SAFETY: an event to read from.
         unsafe { libc::epoll_ctl(self.0.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) == 0 }
     }
@@ -42,6 +49,60 @@ impl Poll {
             libc::epoll_pwait(self.0.as_raw_fd(), events.as_mut_ptr(), events.len() as i32, timeout_ms, null())
         };
         events.into_iter().take(n.max(0) as usize).map(|event| event.u64 as i32)
+    }
+}
+
+/// One of several waits for the same descriptor, each in a thread of its own. What comes there wakes one thread that
+/// waits, and no others (`EPOLLEXCLUSIVE`).
+///
+/// All sets of epoll are the same file to `fstat`. So what a set knows shows whose it is: the program may have closed
+/// it, and have a set of its own under the number.
+pub struct OneOfSeveral {
+    poll: ManuallyDrop<Poll>,
+    end: Arc<End>,
+}
+
+impl OneOfSeveral {
+    /// Waits for `fd`, and for the end; `None` where that cannot be.
+    pub fn new(fd: i32, end: &Arc<End>) -> Option<Self> {
+        let poll = ManuallyDrop::new(Poll::new().ok()?);
+        let one = Self { poll, end: end.clone() };
+        let events = libc::EPOLLIN | libc::EPOLLEXCLUSIVE;
+        (one.poll.add(end.number()) && one.poll.add_for(fd, events)).then_some(one)
+    }
+
+    /// Waits for messages, at most for so long. `None`: the set is not its own any more.
+    pub fn wait(&self, timeout_ms: i32) -> Option<Waited> {
+        if !self.is_own() {
+            return None;
+        }
+        let (mut has_any, mut ends) = (false, false);
+        for fd in self.poll.wait(timeout_ms) {
+            has_any = true;
+            ends |= fd == self.end.number();
+        }
+        Some(match (ends, has_any) {
+            (true, _) => Waited::Other,
+            (false, true) => Waited::Messages(1),
+            (false, false) => Waited::Nothing,
+        })
+    }
+
+    fn is_own(&self) -> bool {
+        if self.poll.add(self.end.number()) {
+            self.poll.remove(self.end.number());
+            return false;
+        }
+        std::io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST)
+    }
+}
+
+impl Drop for OneOfSeveral {
+    fn drop(&mut self) {
+        if self.is_own() {
+            // SAFETY: once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.poll) };
+        }
     }
 }
 
@@ -137,4 +198,46 @@ pub fn own_files(keep: &[i32]) -> Result<(), Error> {
         first = fd as u32 + 1;
     }
     if done && close(first, u32::MAX) { Ok(()) } else { Err(Error::NoThread) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_several_waits_sees_what_is_left() {
+        let end = Arc::new(End::new().unwrap());
+        let from = End::new().unwrap();
+        let waits = [(); 2].map(|()| OneOfSeveral::new(from.number(), &end).unwrap());
+        let waited = || waits.each_ref().map(|one| one.wait(0));
+        assert_eq!(waited(), [Some(Waited::Nothing); 2]);
+        from.ring();
+        assert_eq!(waited(), [Some(Waited::Messages(1)); 2]);
+        assert!(from.drain());
+        assert_eq!(waited(), [Some(Waited::Nothing); 2]);
+        end.tell();
+        assert_eq!(waited(), [Some(Waited::Other); 2]);
+    }
+
+    #[test]
+    fn a_set_of_the_program_s_is_left_alone() {
+        let end = Arc::new(End::new().unwrap());
+        let from = End::new().unwrap();
+        let one = OneOfSeveral::new(from.number(), &end).unwrap();
+        let number = one.poll.0.as_raw_fd();
+        let other = Poll::new().unwrap();
+        assert!(other.add(from.number()));
+        from.ring();
+        // SAFETY: the test's own descriptors.
+        assert_eq!(unsafe { libc::dup3(other.0.as_raw_fd(), number, libc::O_CLOEXEC) }, number);
+        assert_eq!(one.wait(60_000), None);
+        drop(one);
+        // SAFETY: a question about a number, which is closed then.
+        unsafe { assert!(libc::fcntl(number, libc::F_GETFD) >= 0 && libc::close(number) == 0) };
+        assert!(other.add(end.number()), "it has the end of another");
+        let gone = OneOfSeveral::new(from.number(), &end).unwrap();
+        // SAFETY: the test's own descriptor.
+        assert_eq!(unsafe { libc::close(gone.poll.0.as_raw_fd()) }, 0);
+        assert_eq!(gone.wait(60_000), None);
+    }
 }

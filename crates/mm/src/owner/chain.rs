@@ -91,6 +91,8 @@ pub struct Chain {
     ends: Lock<Ends>,
     /// How many there are: mostly none.
     count: AtomicUsize,
+    /// Where copies go on that no write waits for, up to the end of the slot; 0: nowhere. Any value does no harm.
+    rest: AtomicUsize,
 }
 
 /// What a write to a slot has to leave alone.
@@ -120,7 +122,24 @@ impl Chain {
                 ages: 0,
             }),
             count: AtomicUsize::new(0),
+            rest: AtomicUsize::new(0),
         })
+    }
+
+    /// Copies are to go on from this page, and no longer elsewhere.
+    pub fn go_on_from(&self, page: usize) {
+        self.rest.store(page, Ordering::Relaxed);
+    }
+
+    /// Where copies are to go on.
+    pub fn rest(&self) -> Option<usize> {
+        Some(self.rest.load(Ordering::Relaxed)).filter(|page| *page != 0)
+    }
+
+    /// They went on from one page, up to the next; or they are at an end. Whether there is more.
+    pub fn went_on(&self, from: usize, next: Option<usize>) -> bool {
+        let done = self.rest.compare_exchange(from, next.unwrap_or(0), Ordering::Relaxed, Ordering::Relaxed);
+        done.map_or_else(|other| other != 0, |_| next.is_some())
     }
 
     /// Whether there is none.

@@ -1,5 +1,7 @@
 //! Snapshots beside threads that write, fault and change the region.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use faultless_base::sys::mmu::Rights;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_mm::region::change::Advice;
@@ -107,3 +109,48 @@ fn snapshots_keep_what_goes() {
         region.areas().check();
     });
 }
+
+/// A handler copies what no write waited for, while threads write there, and another snapshot comes and goes.
+#[test]
+fn the_rest_of_a_slot_is_copied_beside_writes() {
+    const WRITTEN: [usize; 4] = [0, 70, 71, 300];
+    check(|| {
+        let region = region(100, memory());
+        region.map(region.span(), ATTRIBUTES, 0).unwrap();
+        WRITTEN.iter().for_each(|at| assert_eq!(access(&region, *at, Some(1)), Some(0)));
+        let id = region.snapshot(all()).unwrap();
+        // The snapshot needs nothing more of these, and so more than a quarter is settled.
+        region.populate(page(80, 150)).unwrap();
+        let write = |first: usize| {
+            let region = region.clone();
+            thread::spawn(move || {
+                WRITTEN[first..].iter().step_by(2).for_each(|at| {
+                    assert_eq!(access(&region, *at, Some(2)), Some(1));
+                });
+            })
+        };
+        let threads = [write(0), write(1)];
+        let handler = {
+            let region = region.clone();
+            thread::spawn(move || {
+                for _ in 0..12 {
+                    WENT_ON.fetch_add(region.copy_rest() as usize, Ordering::Relaxed);
+                    thread::yield_now();
+                }
+            })
+        };
+        let later = region.snapshot(all()).unwrap();
+        let words = read(&region, later, 301);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        handler.join().unwrap();
+        assert_eq!(read(&region, later, 301), words, "it has changed");
+        let expected: Vec<u8> = (0..301).map(|at| WRITTEN.contains(&at) as u8).collect();
+        assert_eq!(read(&region, id, 301), expected);
+        [later, id].into_iter().for_each(|id| region.drop_snapshot(id));
+        assert!(WRITTEN.iter().all(|at| access(&region, *at, None) == Some(2)));
+    });
+    assert!(WENT_ON.load(Ordering::Relaxed) > 0, "in no run");
+}
+
+/// Steps that were not the last one, of all runs.
+static WENT_ON: AtomicUsize = AtomicUsize::new(0);

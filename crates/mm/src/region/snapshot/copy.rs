@@ -2,7 +2,9 @@
 //!
 //! A write copies a few pages around it: a fault costs more than to copy them. A write beside pages that were copied
 //! copies as many again as lie there in a row, so that a walk takes few faults. Once a quarter of a slot is copied, the
-//! next write copies the rest. A write right behind a slot that was copied whole copies the next one whole.
+//! rest is copied, too, and right behind a slot that was copied whole all of the next one. A write waits for a few of
+//! these pages. The others are copied while it goes on, when no write waits. Only what may be a huge page is copied at
+//! once: it stays one if all of it is let through in one call.
 
 use faultless_base::sys::mmu::{Mmu, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
@@ -11,10 +13,13 @@ use crate::owner::chain::{Chain, Need};
 use crate::owner::pages::PageSet;
 use crate::region::Region;
 use crate::region::area::View;
+use crate::region::entry::Kind;
 use faultless_page::stats::Counter;
 
 /// Pages that a write copies at least.
 const FEW: usize = 4;
+/// Pages that a write copies at most, where they are small ones.
+const MOST: usize = 64;
 /// Slots in which writes are let through at a time where no snapshot needs them.
 const LET_THROUGH: usize = 16;
 
@@ -81,10 +86,46 @@ impl<M: Mmu> Region<M> {
             true => SLOT_PAGES,
             false => before.max(behind).next_power_of_two().max(FEW),
         };
+        // A huge page of which a part was let through is one no more.
+        let is_huge = need.settled.is_empty() && self.entries.read(slot).kind() == Kind::Huge;
+        let most = if is_huge { SLOT_PAGES } else { MOST };
+        if pages == SLOT_PAGES && most < pages {
+            chain.go_on_from(slot.max(view.span.start));
+        }
+        let pages = pages.min(most);
         let around = Span::new(slot + at / pages * pages * PAGE, pages * PAGE).clip(view.span);
         let copied = self.copy_for(chain, need, around);
         self.count(Counter::snapshot_copies(copied), usize::from(copied > 0), slot / SLOT);
         around
+    }
+
+    /// Copies some pages that a write was to copy and did not wait for; whether there are more. For a thread that has
+    /// nothing else to do.
+    pub fn copy_rest(&self) -> bool {
+        let Some(chain) = self.chain() else { return false };
+        let Some(page) = chain.rest() else { return false };
+        chain.went_on(page, self.copy_next(chain, page))
+    }
+
+    /// Where the rest of a slot goes on after some pages of it. `None`: that was all, or others are there.
+    fn copy_next(&self, chain: &Chain, page: usize) -> Option<usize> {
+        let area = self.areas.find_locked(page)?;
+        let (view, sequence) = area.read().filter(|(view, _)| view.span.contains(page))?;
+        if view.attributes.rights != Rights::Write || view.attributes.kernel {
+            return None;
+        }
+        let slot = page & !(SLOT - 1);
+        let rest = Span { start: page, end: slot + SLOT }.clip(view.span);
+        let _entry = self.entries.try_lock(page, self.entries.read(page), || {})?;
+        if area.sequence() != sequence {
+            return None;
+        }
+        let need = self.need(chain, slot)?;
+        let first = (PageSet::of_span(rest) - need.settled).runs().next()?.start / MOST * MOST;
+        let part = Span::new(slot + first * PAGE, MOST * PAGE).clip(rest);
+        self.copy_for(chain, &need, part);
+        self.mmu.protect_writes(part, false).ok()?;
+        Some(part.end).filter(|next| *next < rest.end)
     }
 
     /// Copies what a snapshot needs of a part of a slot; how many bytes. The caller has the entry, or all of the slot.
