@@ -210,7 +210,8 @@ void faultless_background_free(faultless_background *background);
  *
  * Units: offsets and lengths are in bytes, and may be any. Errors are a negated errno (-EIO, -ENOSPC, -EBADF where the file was not opened for
  * writing), or a number of enum faultless_error. Buffers and parts are the caller's, and not used after the call. A forked child has none
- * of its parent's files: an access to a mapping is a SIGSEGV there. Signal handlers must not call these functions. */
+ * of its parent's files: an access to a mapping is a SIGSEGV there. Signal handlers must not call these functions. Record locks (F_SETLK)
+ * of the process on a file are gone when its last handle and mapping end; those of F_OFD_SETLK and flock(2) stay. */
 typedef struct faultless_file faultless_file;
 typedef struct faultless_mapping faultless_mapping;
 /* A part of a file, in bytes. */

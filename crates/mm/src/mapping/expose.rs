@@ -141,9 +141,14 @@ impl<S: Sys> Space<S> {
         self.lent_in(all).for_each(|i| _ = slots.mark(i, flag::ADVISED));
     }
 
-    /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then.
+    /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then. It may,
+    /// where another thread is about to.
     pub fn may_have_refused(&self, span: Span) -> bool {
-        self.is_noted(span) || self.known_around(span).is_some()
+        let is_known = || {
+            let table = self.advices.lock();
+            table.is_none_or(|table| table.all().any(|known| !known.span.clip(span).is_empty()))
+        };
+        self.is_noted(span) || self.may_have_committed(span) && is_known()
     }
 
     /// The same as [`Self::take_unused`], tried for as long as all such tries of the process together may take.
