@@ -38,8 +38,8 @@ impl Target {
                 target
             }
             None => {
-                let processes = vec![find::process(pid).with_context(of_process)?];
-                Self::new(Tree { processes, ..Tree::default() }, None, None)
+                let process = find::process(pid).with_context(of_process)?;
+                Self::new(Tree::of(vec![process]), None, None)
             }
         };
         if pid != asked {

@@ -83,14 +83,14 @@ pub enum Sums {
     /// There was something else.
     Foreign,
     /// There was this one.
-    There(Looked),
+    There(Box<Looked>),
 }
 
 impl Sums {
     /// The one that is there now.
     pub fn of(dir: &Path) -> io::Result<Self> {
         match Looked::at(&dir.join(SUMS)) {
-            Ok(looked) => Ok(looked.map_or(Self::Foreign, Self::There)),
+            Ok(looked) => Ok(looked.map_or(Self::Foreign, |looked| Self::There(Box::new(looked)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Missing),
             Err(error) => Err(error),
         }

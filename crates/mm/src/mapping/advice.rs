@@ -288,7 +288,8 @@ impl<S: Sys> Space<S> {
                 |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
             if let Some(known) = table.at_mut(place).filter(same) {
                 changed |= self.busy.enter(seen.span, || true, || self.learn(known, &look, cold)) == Some(true);
-                let more = told.saturating_sub(core::mem::replace(&mut known.told, told));
+                let more = told.saturating_sub(known.told);
+                known.told += more;
                 drop(table);
                 changed |= more > 0;
                 self.announce(more);

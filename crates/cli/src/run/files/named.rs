@@ -68,7 +68,7 @@ impl Pattern {
             }
         }
         found.sort();
-        found.retain(|path| !is_deep || !(path.is_symlink() && path.is_dir()));
+        found.retain(|path| !(is_deep && path.is_symlink() && path.is_dir()));
         found
     }
 }
