@@ -54,6 +54,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             self.count(before, self.share(slot));
             change.stay();
         } else {
+            // Before they are gone: a write that makes the file longer takes pages without memory for zeroes.
+            self.gone.fetch_add(1, Relaxed);
             self.empty(at);
             self.count(before, Share::default());
             change.gone(flag::TABLE);

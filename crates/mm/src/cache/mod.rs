@@ -143,16 +143,24 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let slots = most.max(length).max(1).div_ceil(SLOT);
         let Process { store, counters, knobs, gauges } = process;
         let gauges = backing.is_written_back().then_some(gauges);
-        let index = Index::new(slots)?;
-        let index = if let Some(gauges) = gauges { index.counted(gauges) } else { index };
-        let holds = Words::new(slots).ok_or(Errno::ENOMEM)?;
-        let promised = match backing.group() {
-            Some(_) => Some(Words::new(slots).ok_or(Errno::ENOMEM)?),
-            None => None,
-        };
-        let ages = Ages::new(slots)?;
-        let shadows = Shadows::new(slots)?;
+        // First: where there are no addresses for so much, the tables are no work.
         let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
+        let has_group = backing.group().is_some();
+        let tables = || {
+            let promised = if has_group { Some(Words::new(slots)?) } else { None };
+            Some((
+                Index::new(slots).ok()?,
+                Words::new(slots)?,
+                promised,
+                Ages::new(slots).ok()?,
+                Shadows::new(slots).ok()?,
+            ))
+        };
+        let Some((index, holds, promised, ages, shadows)) = tables() else {
+            memory.release(span);
+            return Err(Errno::ENOMEM);
+        };
+        let index = if let Some(gauges) = gauges { index.counted(gauges) } else { index };
         // No more than the file has: a program may lock all of its memory.
         if !memory.open(Span::new(span.start, length.next_multiple_of(SLOT))) {
             memory.release(span);

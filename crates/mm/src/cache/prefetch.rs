@@ -358,14 +358,11 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             seen.filter(|(slot, _, part)| !self.index.has(Entry::Present, *slot, *part))
         };
         let mut result = Ok(taken);
-        for (_, bytes, _) in missing() {
-            // A part of a slot may fit where all of it does not.
-            let mut steps = self.parts_by(bytes.start - self.span.start, bytes.bytes(), self.step());
-            result = match steps.try_for_each(|(slot, _, part)| self.bring(slot, part).map(drop)) {
-                Ok(()) => result,
-                // Mappings have the rest of the group's budget.
+        for (slot, bytes, part) in missing() {
+            result = match self.bring(slot, part).map(drop) {
+                // Mappings have the rest of the group's budget, or what is read beside the file does not fit.
                 Err(Errno::ENOMEM) if self.backing.group().is_some() => result.map(|all| all - bytes.bytes()),
-                Err(error) => Err(error),
+                brought => brought.and(result),
             };
         }
         result
