@@ -155,11 +155,15 @@ impl Areas {
     /// Joins the area that begins at `at` to the one before, if nothing tells them apart and no thread changes
     /// either.
     fn join(&self, shape: &mut Shape, at: usize) {
-        let (Some(left), Some(right)) = (self.covering(at - 1), self.covering(at)) else { return };
-        let (a, b) = (self.view(left), self.view(right));
+        let Some(left) = self.covering(at - 1) else { return };
+        let (right, a) = (self.next(left, 0), self.view(left));
+        if right == HEAD || a.span.end != at || self.get(right, START) != at {
+            return;
+        }
+        let b = self.view(right);
         let quiet = |id| self.get(id, SEQUENCE) % 2 == 0;
         let follows = !a.attributes.backed || a.offset + a.span.bytes() == b.offset;
-        if left != right && a.attributes == b.attributes && follows && quiet(left) && quiet(right) {
+        if a.attributes == b.attributes && follows && quiet(left) && quiet(right) {
             // First, so that two areas never cover one address.
             self.word(right, SEQUENCE).fetch_add(1, Ordering::AcqRel);
             self.unlink(shape, right);
