@@ -1,5 +1,6 @@
 //! The address space as tests see and change it, without the engine.
 
+use faultless_base::sys::Usage;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::{Failing, Fake, Page};
@@ -110,6 +111,11 @@ impl Fake {
     /// The first touch of a huge page takes so long from now on, as where the host has to find the memory.
     pub fn set_huge_ns(&self, ns: u64) {
         self.state.lock().unwrap().huge_ns = ns;
+    }
+
+    /// What the kernel counts of the program from now on.
+    pub fn set_usage(&self, usage: Usage) {
+        self.state.lock().unwrap().usage = Some(usage);
     }
 
     /// The machine has several nodes; said before there is an engine.

@@ -10,15 +10,15 @@ use crate::frame::extent::Extent;
 /// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
 /// kernel, and a program may have 65 530.
 const GROUP: usize = 32;
-const MOST_GROUPS: usize = 64;
+const MOST_GROUPS: u8 = 64;
 const GROUPS_OF_ALL: usize = 128;
 
 /// The end of a mapping is one part in so many.
 const NEAR: usize = 16;
 
 /// How many slots make a group.
-fn group_of(span: Span, most_groups: usize) -> usize {
-    (span.bytes() / SLOT).div_ceil(most_groups).max(GROUP)
+fn group_of(span: Span, most_groups: u8) -> usize {
+    (span.bytes() / SLOT).div_ceil(most_groups.into()).max(GROUP)
 }
 
 /// A mapping of the program.
@@ -29,7 +29,7 @@ pub(crate) struct Known {
     /// Its whole slots.
     pub(crate) span: Span,
     /// Groups that it may be divided into: each costs areas.
-    most_groups: usize,
+    most_groups: u8,
     /// Slots of a group.
     group: usize,
     /// How many slots of each of its groups have been advised.
@@ -58,7 +58,8 @@ pub(crate) enum Use {
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
     pub(crate) fn new(number: u64, span: Span, share: usize, groups: usize) -> Self {
-        let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
+        let left = GROUPS_OF_ALL.saturating_sub(groups);
+        let most_groups = u8::try_from(left).unwrap_or(MOST_GROUPS).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
         let (use_, refused, cut) = (Use::Unknown, false, false);
         Self { number, span, most_groups, group, depth: 0, charged: 0, share, use_, refused, cut }
@@ -169,7 +170,7 @@ mod tests {
         for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
             let k = known(slots);
             let most = k.most();
-            assert!(k.groups() <= MOST_GROUPS);
+            assert!(k.groups() <= MOST_GROUPS.into());
             for cut in [0, 1, most / 2, most / 2 + 1, most] {
                 let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
                 let seen = covered(slots, pieces.chain(k.left_out()));
