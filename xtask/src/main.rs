@@ -45,7 +45,8 @@ const TASKS: &[Task] = &[
     task("soak", "the library's features at once under memory pressure: 15 minutes, or SECONDS", check::soak),
     task(
         "seen",
-        "real programs that `run` has seen before, with a warm reserve: half an hour; arguments go to cargo test",
+        "real programs that `run` has seen before, with a warm reserve: half an hour; --pass chooses one, other \
+         arguments go to cargo test",
         seen::run,
     ),
     task("python", "install the Python package where its tests are run, and run them", |_| {

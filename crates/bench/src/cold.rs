@@ -22,11 +22,14 @@ use super::turns::{Rounds, Same, Turns, ratio};
 use super::undo::Undo;
 use super::{parts, programs, schedule};
 use faultless_measure::paired::median;
+use faultless_page::stats::Counter;
 
 /// Bytes of the first touch.
 const TOUCHED: u64 = 1536 << 20;
 /// What the reserve holds.
 const RESERVE: u64 = 2 << 30;
+/// The file of what `run` counted, beside the notes.
+const COUNTED: &str = "run.json";
 /// How long a run may take, and how long the reserve may take to fill.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -233,12 +236,14 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// The program as it is, or under `run` with notes of earlier runs in `notes`.
+    /// The program as it is, or under `run`, with notes of earlier runs in `notes`. Notes are kept where `run` has
+    /// something to say at the end: there it writes what it counted.
     fn command(&self, launch: &Launch, way: Way, notes: &Path) -> Command {
         let is_covered = !matches!(way, Way::Plain | Way::Huge);
         let mut command = Command::new(if is_covered { &self.context.exe } else { &launch.program });
         if is_covered {
-            command.args(["run", "--quiet", "--"]).arg(&launch.program).env("XDG_CACHE_HOME", notes);
+            command.args(["run", "--quiet", "--json"]).arg(notes.join(COUNTED)).arg("--").arg(&launch.program);
+            command.env("XDG_CACHE_HOME", notes);
         }
         command.args(&launch.args).env_remove("LD_PRELOAD").env("LC_ALL", "C").env("FAULTLESS_WARM", "");
         if let Some(dir) = &launch.dir {
@@ -276,7 +281,11 @@ impl Runs<'_> {
         let (run, sum) = read(measure(&mut command, LIMIT)?)?;
         let after = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let daemon = after.zip(before).map(|(after, before)| after - before);
-        Ok((Measured { sample: run.sample, daemon }, sum))
+        let ahead = match way {
+            Way::Plain | Way::Huge => None,
+            _ => Some(Ahead::read(&notes.path().join(COUNTED))?),
+        };
+        Ok((Measured { sample: run.sample, daemon, ahead }, sum))
     }
 }
 
@@ -286,6 +295,33 @@ struct Measured {
     #[serde(flatten)]
     sample: Sample,
     daemon: Option<f64>,
+    ahead: Option<Ahead>,
+}
+
+/// What was brought ahead of the program, in bytes.
+#[derive(Clone, Copy, serde::Serialize)]
+struct Ahead {
+    touched: u64,
+    /// Of that, and of what moved: what was looked at later, and what of this was full of zeroes.
+    seen: u64,
+    unused: u64,
+}
+
+impl Ahead {
+    /// From what `run` says of a program.
+    fn read(path: &Path) -> Result<Self, String> {
+        let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let said: serde_json::Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+        let get = |counter: Counter| {
+            let name = counter.declared().name;
+            said["totals"][name].as_u64().ok_or_else(|| format!("no {name}"))
+        };
+        Ok(Self {
+            touched: get(Counter::BytesTouchedLent)? + get(Counter::BytesTouchedAhead)?,
+            seen: get(Counter::BytesAheadSeen)?,
+            unused: get(Counter::BytesAheadUnused)?,
+        })
+    }
 }
 
 /// Runs the rows and prints the table.
@@ -313,6 +349,8 @@ pub fn main(args: &Args) -> Result<()> {
         "sys",
         "faults",
         "peak of all processes",
+        "brought ahead",
+        "never used",
         "processor time of the reserve",
         "to plain",
     ]);
@@ -326,7 +364,7 @@ pub fn main(args: &Args) -> Result<()> {
         let launch = match (row.prepare)(&context) {
             Ok(launch) => launch,
             Err(why) => {
-                let mut cells = vec![NOTHING; 9];
+                let mut cells = vec![NOTHING; 11];
                 (cells[0], cells[1]) = (row.title.as_str(), &why);
                 table.add_row(cells);
                 continue;
@@ -364,6 +402,9 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
         let faults = middle(&|run| Some(run.sample.used.faults as f64));
         let peak = middle(&|run| run.sample.peak.map(|peak| peak.bytes as f64));
         let daemon = middle(&|run| run.daemon);
+        let touched = middle(&|run| run.ahead.map(|ahead| ahead.touched as f64));
+        let all = runs.iter().filter_map(|run| run.ahead);
+        let (seen, unused) = all.fold((0, 0), |(seen, unused), ahead| (seen + ahead.seen, unused + ahead.unused));
         table.add_row([
             title.to_owned(),
             way.name().to_owned(),
@@ -372,6 +413,8 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
             system,
             faults.map_or(NOTHING.into(), |faults| format!("{faults:.0}")),
             peak.map_or(NOTHING.into(), table::bytes),
+            touched.map_or(NOTHING.into(), table::bytes),
+            if seen > 0 { format!("{:.1} %", unused as f64 / seen as f64 * 100.0) } else { NOTHING.into() },
             daemon.map_or(NOTHING.into(), table::seconds),
             to_plain.map_or(NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);

@@ -90,11 +90,24 @@ pub fn make_directory(path: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-/// A file that one process has at a time, as long as the result lives; another one waits.
-pub fn lock(path: &Path) -> std::io::Result<File> {
+/// Opens the file of a lock, which is made where there is none. It waits for no other process, and takes nothing but a
+/// regular file.
+pub fn lock_file(path: &Path) -> std::io::Result<File> {
+    let is_none = || Error::other("it is no regular file");
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC).open(path)?;
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC);
+    let file = options.open(path).map_err(|error| match error.raw_os_error() {
+        // A FIFO that no process reads, or a socket; a directory; a link.
+        Some(libc::ENXIO | libc::EISDIR | libc::ELOOP) => is_none(),
+        _ => error,
+    })?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(is_none()) }
+}
+
+/// A file that one process has at a time, as long as the result lives; another one waits.
+pub fn lock(path: &Path) -> std::io::Result<File> {
+    let file = lock_file(path)?;
     // SAFETY: a descriptor.
     while unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } != 0 {
         let error = Error::last_os_error();

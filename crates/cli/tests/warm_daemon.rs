@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
@@ -153,10 +154,31 @@ fn one_that_cannot_start_says_why() {
     is_well(&warm.say(&["stop"]));
     warm.start(&["--size", "4M"]);
     warm.say(&["stop"]);
-    fs::remove_file(warm.socket().with_extension("lock")).unwrap();
-    std::os::unix::fs::symlink("/dev/null", warm.socket().with_extension("lock")).unwrap();
-    let out = warm.say(&["start", "--force"]);
-    assert!(out.status.code() == Some(125) && text(&out.stderr).contains("socket.lock"), "{out:?}");
+    let lock = warm.socket().with_extension("lock");
+    let makes: [&dyn Fn(); 4] = [
+        &|| std::os::unix::fs::symlink("/dev/null", &lock).unwrap(),
+        &|| fs::create_dir(&lock).unwrap(),
+        &|| drop(std::os::unix::net::UnixListener::bind(&lock).unwrap()),
+        &|| assert!(Command::new("mkfifo").arg(&lock).status().unwrap().success()),
+    ];
+    fs::remove_file(&lock).unwrap();
+    for make in makes {
+        make();
+        let is_refused = || {
+            let out = warm.say(&["start", "--force"]);
+            let words = text(&out.stderr);
+            let is_said = words.contains("socket.lock") && words.contains("no regular file");
+            assert!(out.status.code() == Some(125) && is_said, "{out:?}");
+        };
+        is_refused();
+        if fs::symlink_metadata(&lock).unwrap().file_type().is_fifo() {
+            // A process that reads it makes it possible to open it.
+            let _reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&lock).unwrap();
+            is_refused();
+        }
+        let _ = fs::remove_dir(&lock).or_else(|_| fs::remove_file(&lock));
+    }
+    warm.start(&["--size", "4M"]);
 }
 
 /// Each answer goes where it was asked for, and what is not read there is in no other one's way.

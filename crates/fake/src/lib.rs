@@ -10,7 +10,7 @@ pub mod mmu;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use faultless_base::sys::{Headroom, Huge, Job, SIGNATURES, Sys};
+use faultless_base::sys::{Headroom, Huge, Job, SIGNATURES, Sys, Usage};
 use faultless_base::zero::Engine;
 use faultless_base::zero::driver::Poll;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
@@ -76,6 +76,7 @@ struct State {
     load: u64,
     /// What the warm reserve was told.
     announced: usize,
+    usage: Option<Usage>,
     failing: Vec<Failing>,
     /// Taken away from the program, and not dropped yet.
     isolated: Vec<Span>,
@@ -430,6 +431,10 @@ impl Sys for Fake {
 
     fn load(&self) -> u64 {
         self.state.lock().unwrap().load
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.state.lock().unwrap().usage
     }
 
     fn avoid_cpu(&self, _cpu: Option<usize>) {}

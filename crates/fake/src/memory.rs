@@ -1,5 +1,6 @@
 //! The address space as tests see and change it, without the engine.
 
+use faultless_base::sys::Usage;
 use faultless_base::{PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::{Failing, Fake, Page};
@@ -115,6 +116,11 @@ impl Fake {
     /// Bytes that the warm reserve was told.
     pub fn announced(&self) -> usize {
         self.state.lock().unwrap().announced
+    }
+
+    /// What the kernel counts of the program from now on.
+    pub fn set_usage(&self, usage: Usage) {
+        self.state.lock().unwrap().usage = Some(usage);
     }
 
     /// The machine has several nodes; said before there is an engine.

@@ -3,6 +3,7 @@
 mod calls;
 mod resting;
 
+use faultless_base::sys::Usage;
 use faultless_base::{PAGE, SLOT, Span};
 use faultless_fake::{Failing, Fake};
 use faultless_mm::Space;
@@ -146,4 +147,25 @@ fn the_reserve_hears_how_far_a_program_has_come_in_a_large_mapping_of_its_own() 
         (0..4).for_each(|_| _ = p.space.step());
         assert!(told() >= SLOTS.min(used * 2) && told() <= SLOTS * 3 / 2, "{} of {used}", told());
     }
+}
+
+/// Memory at addresses of the program's own, where huge pages get advice: to see whether they are cold, slots are touched
+/// that nobody may need. The program's own faults tell that, too.
+#[test]
+fn what_the_programs_faults_take_says_whether_memory_is_warm() {
+    let touched = |slot_us: Option<u64>| {
+        let p = Program::new();
+        for i in 0..10 {
+            if let Some(us) = slot_us {
+                p.fake.set_usage(Usage { major_faults: 0, minor_faults: 0, system_us: i * 20 * us });
+            }
+            let span = p.fake.map(20 * SLOT);
+            p.space.committed(span);
+            p.fake.write(span, 7);
+            p.fake.advance_ms(50);
+        }
+        p.count(Counter::BytesTouchedAhead) / SLOT
+    };
+    assert_eq!(touched(Some(200)), 1, "they were warm");
+    assert_eq!((touched(Some(3_000)), touched(None)), (10, 10), "they may be cold, or that is not known");
 }

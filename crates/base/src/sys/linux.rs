@@ -4,10 +4,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::looks::{self, signatures, somewhere};
 use super::raw::{self, Access, syscall};
-use super::{FileArea, Headroom, Huge, Job, Sys};
+use super::{FileArea, Headroom, Huge, Job, Sys, Usage};
 use super::{
     area, cgroup, frames, isolate, job, mapped_file, migrate, moves, open, pagemap, policy, pressure, proc_file,
-    stack, thread, unwritten, warm,
+    stack, thread, unwritten, usage, warm,
 };
 use super::{home, nodes};
 use crate::Errno;
@@ -418,8 +418,8 @@ impl Sys for Linux {
         warm::announce(bytes);
     }
 
-    fn major_faults(&self) -> usize {
-        mapped_file::major_faults()
+    fn usage(&self) -> Option<Usage> {
+        usage::usage()
     }
 
     fn file_area(&self, addr: usize) -> Option<FileArea> {

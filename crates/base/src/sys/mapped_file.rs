@@ -31,17 +31,6 @@ const MOST_PIECE: usize = 2 << 20;
 const LEAST_AVAILABLE: usize = 256 << 20;
 const SHARE: usize = 16;
 
-/// As `Sys::major_faults`.
-pub fn major_faults() -> usize {
-    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the structure is writable, and any content of it is one.
-    unsafe {
-        let _ =
-            syscall(libc::SYS_getrusage, [libc::RUSAGE_SELF as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0]);
-        usage.assume_init().ru_majflt as usize
-    }
-}
-
 /// Begins to read.
 pub fn ask(span: Span) {
     // Others may wait for pages that this has begun to read: neither their reading nor this thread may come last.
@@ -188,11 +177,6 @@ mod tests {
         assert_eq!(path.as_c(), Some(c"/sys/0:4294967295"));
         (0..20).for_each(|_| path.number(u32::MAX));
         assert_eq!(path.as_c().map(|path| path.count_bytes()), Some(79));
-    }
-
-    #[test]
-    fn faults_are_counted() {
-        assert!(major_faults() < 1 << 40);
     }
 
     proptest! {

@@ -42,11 +42,13 @@ pub mod tables;
 pub mod thread;
 pub mod uffd;
 mod unwritten;
+mod usage;
 pub mod user_mmu;
 pub mod warm;
 
 pub use area::FileArea;
 pub use looks::copy_past_guards;
+pub use usage::Usage;
 pub mod watch;
 
 /// Whether the kernel should back a range with huge pages.
@@ -252,9 +254,9 @@ pub trait Sys {
     /// Tells the warm reserve, if there is one, that the program has taken that many bytes of new memory, or is about
     /// to.
     fn announce(&self, _bytes: usize) {}
-    /// Page faults of this process that waited for a device.
-    fn major_faults(&self) -> usize {
-        0
+    /// What the kernel counts of this process; `None` where it does not say.
+    fn usage(&self) -> Option<Usage> {
+        None
     }
     /// The area of an address where a file is mapped that is not written to by it; see [`area`](Self::area).
     fn file_area(&self, _addr: usize) -> Option<FileArea> {

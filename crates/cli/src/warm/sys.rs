@@ -1,16 +1,18 @@
 //! System calls of the daemon and of those who talk to it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::mem::{offset_of, size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use faultless_base::sys::warm::{BYTES, LONGEST, Message};
+
+use crate::own;
 
 fn checked(answer: i32) -> io::Result<i32> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
@@ -246,9 +248,7 @@ pub fn be_first_to_go() {
 
 /// A file that at most one process has: it stays locked while the result lives. `None`: another one has it.
 pub fn lock(path: &Path) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    let file = options.open(path)?;
+    let file = own::lock_file(path)?;
     file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     // SAFETY: a descriptor.
     match checked(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }) {

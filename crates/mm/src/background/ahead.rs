@@ -168,6 +168,9 @@ impl<S: Sys> Space<S> {
             g.probes += !is_on_budget as u16;
             let is_ours = huge == Huge::Advised || self.charge_small(shard, g.first + i);
             if is_ours && self.touch_lent(shard, g.first + i, huge) {
+                if !is_on_budget {
+                    self.note_cold(self.huge_cost.is_cold(self.now_ms()) == Some(true));
+                }
                 return Progress::Worked;
             }
             if is_on_budget {
@@ -179,11 +182,13 @@ impl<S: Sys> Space<S> {
     }
 
     /// Whether a slot may be touched beyond the prefault budget, to see what it takes: the program is slow, and its memory
-    /// may be cold.
+    /// may be cold. Its own faults may tell that it is not.
     fn may_probe(&self, g: &Growth) -> bool {
         let passed = g.reached - g.begin;
         let us = u64::from(self.now_ms().wrapping_sub(g.since_ms)) * 1000;
-        usize::from(g.probes) < (passed / PROBED).min(MOST_PROBES) && us > passed as u64 * SLOW_US
+        usize::from(g.probes) < (passed / PROBED).min(MOST_PROBES)
+            && us > passed as u64 * SLOW_US
+            && !self.is_still_warm()
     }
 
     /// How far the program has come: one past the last slot that has memory from the program's own touch. Looks on

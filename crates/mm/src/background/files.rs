@@ -30,9 +30,14 @@ const PATIENCE_MS: u32 = 30_000;
 const ROOM_MS: u32 = 100;
 
 impl<S: Sys> Space<S> {
+    /// Page faults that waited for a device.
+    fn major_faults(&self) -> usize {
+        self.sys.usage().map_or(0, |usage| usage.major_faults)
+    }
+
     /// The program has mapped a file, which it does not write to by this mapping.
     pub fn file_mapped(&self, span: Span) {
-        if self.knobs.get(Knob::FileAhead) > 0 && self.files.note(span, self.sys.major_faults()) {
+        if self.knobs.get(Knob::FileAhead) > 0 && self.files.note(span, self.major_faults()) {
             self.want_worker_now();
         }
     }
@@ -139,7 +144,7 @@ impl<S: Sys> Space<S> {
             file.worth.note(bytes, now_ns - file.told_ns);
         }
         file.told_ns = now_ns;
-        file.is_cold |= self.sys.major_faults() != faults;
+        file.is_cold |= self.major_faults() != faults;
         let least = match (file.is_cold, file.worth.rests()) {
             (true, true) => LOOK_REST_MS,
             (true, false) => LOOK_MS,

@@ -1,7 +1,7 @@
 //! Background steps on memory that is not handed out yet: while small extents are asked for, a few zeroed slots are
 //! kept ready for the next ones.
 
-use faultless_base::sys::{Huge, Sys};
+use faultless_base::sys::{Huge, Sys, Usage};
 use faultless_base::{PAGE, SLOT};
 
 use crate::frame::buddy::Kind;
@@ -44,14 +44,18 @@ impl<S: Sys> Space<S> {
         }
     }
 
-    /// Whether huge pages are cold; if that is not known, touches up to three and keeps them in stock. In any thread.
+    /// Whether huge pages are cold; if neither touches nor the program's own faults tell, touches up to three and keeps
+    /// them in stock. In any thread.
     pub(crate) fn finds_cold(&self) -> bool {
         for _ in 0..PROBES {
             if !self.goes_ahead() {
                 break;
             }
             if let Some(cold) = self.huge_cost.is_cold(self.now_ms()) {
-                return cold;
+                return self.note_cold(cold);
+            }
+            if self.is_still_warm() {
+                return false;
             }
             let shard = self.shard(0);
             let full = self.budget.room() == 0 || self.budget.idle() >= STOCK_MAX;
@@ -60,7 +64,28 @@ impl<S: Sys> Space<S> {
             let Some(e) = hole else { return false };
             self.fill(shard, e);
         }
-        self.huge_cost.is_cold(self.now_ms()) == Some(true)
+        self.note_cold(self.huge_cost.is_cold(self.now_ms()) == Some(true))
+    }
+
+    /// A touch has told whether huge pages are cold: from here on the program's own faults tell.
+    pub(crate) fn note_cold(&self, cold: bool) -> bool {
+        match self.own_use().filter(|_| !cold) {
+            Some((usage, resident)) => self.own_cost.begin(usage, resident, self.now_ms()),
+            None => self.own_cost.end(),
+        }
+        cold
+    }
+
+    /// Whether huge pages were warm, and the program's own faults say that they still are.
+    pub(crate) fn is_still_warm(&self) -> bool {
+        self.own_cost.has_begun()
+            && self
+                .own_use()
+                .is_some_and(|(usage, resident)| self.own_cost.is_warm(usage, resident, self.now_ms()))
+    }
+
+    fn own_use(&self) -> Option<(Usage, usize)> {
+        Some((self.sys.usage()?, self.sys.resident_bytes()?))
     }
 
     /// Makes a hole in transit zeroed memory, which is free then.

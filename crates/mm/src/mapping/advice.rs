@@ -18,7 +18,7 @@ use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
 use crate::state::advices::{Emptying, KNOWN};
 use crate::state::announced::expected;
-use crate::state::known::{Known, MOST_PARTS, Use};
+use crate::state::known::{Known, MOST_PARTS, Use, count};
 use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
@@ -56,7 +56,7 @@ impl<S: Sys> Space<S> {
         self.advices.widen(inner);
         let number = table.number();
         let mut known = Known::new(number, inner, share, groups);
-        known.told = told;
+        known.told = count(told);
         table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
             self.advise_known(known, false);
@@ -218,7 +218,7 @@ impl<S: Sys> Space<S> {
     /// its content shows how it is used.
     fn advise_known(&self, known: &mut Known, by_content: bool) {
         let (before, most) = (known.depth, known.most());
-        let (slots, unused) = (known.slots(), known.slots().saturating_sub(known.used));
+        let (slots, unused) = (known.slots(), known.unused());
         let share = usize::from(known.share);
         if known.use_ == Use::Sparse || known.whole {
             return;
@@ -278,7 +278,7 @@ impl<S: Sys> Space<S> {
                 known.is_some_and(|known| known.span == seen.span)
             };
             let Some(look) = self.busy.enter(seen.span, is_known, || self.look(&seen)) else { continue };
-            let (use_, told) = (look.use_, expected(seen.slots(), look.there).max(seen.told));
+            let (use_, told) = (look.use_, count(expected(seen.slots(), look.there)).max(seen.told));
             let cold = use_ != Use::Sparse
                 && seen.span.bytes() >= LARGE * SLOT
                 && if probes { self.finds_cold() } else { self.huge_cost.is_cold(self.now_ms()) == Some(true) };
@@ -292,7 +292,7 @@ impl<S: Sys> Space<S> {
                 known.told += more;
                 drop(table);
                 changed |= more > 0;
-                self.announce(more);
+                self.announce(more as usize);
             }
         }
         changed
@@ -307,9 +307,9 @@ impl<S: Sys> Space<S> {
         known.use_ = look.use_;
         match known.use_ {
             Use::Dense => {
-                let more = look.used.saturating_sub(known.used);
+                let more = count(look.used).saturating_sub(known.used);
                 known.used += more;
-                self.budget.note_use(more, 0);
+                self.budget.note_use(more as usize, 0);
                 let paid = known.charged.saturating_sub(known.waiting());
                 known.charged -= paid;
                 self.budget.discharge(paid);

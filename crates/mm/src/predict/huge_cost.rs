@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 /// Small pages for a slot take this long where they are warm, as far as is known before any came. The first touch of a
 /// huge page takes 0.1 to 0.2 ms where it is warm, 2 to 6 ms where it is cold.
-const SMALL_US: u32 = 800;
+pub(super) const SMALL_US: u32 = 800;
 /// No touch counts for more: a single one that took long says little.
 const MOST_US: u32 = 3_000;
 /// One part of a mean in this many is the last touch.

@@ -14,26 +14,41 @@ const SHARE: usize = 32;
 
 /// What is left of the budget, in parts of a slot.
 #[derive(Debug)]
-pub(crate) struct PrefaultBudget(AtomicUsize);
+pub(crate) struct PrefaultBudget {
+    left: AtomicUsize,
+    /// Slots that were taken on it, and that the program was not seen to use.
+    taken: AtomicUsize,
+}
 
 impl PrefaultBudget {
     pub(crate) fn new() -> Self {
-        Self(AtomicUsize::new(FIRST * SHARE))
+        Self { left: AtomicUsize::new(FIRST * SHARE), taken: AtomicUsize::new(0) }
     }
 
     /// Whether one more slot may be brought; it is taken then.
     pub(crate) fn take(&self) -> bool {
-        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(SHARE)).is_ok()
+        let is_taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(SHARE)).is_ok();
+        self.taken.fetch_add(usize::from(is_taken), Relaxed);
+        is_taken
     }
 
     /// One that was taken was not brought.
     pub(crate) fn give_back(&self) {
-        self.0.fetch_add(SHARE, Relaxed);
+        self.end(1);
+        self.left.fetch_add(SHARE, Relaxed);
     }
 
-    /// The program uses `n` slots of those that were brought.
+    /// The program uses `n` slots of those that were brought. Some may have been brought beyond the budget: they stand
+    /// for slots that were taken and lost, and are worth no more than that.
     pub(crate) fn note_used(&self, n: usize) {
-        let _ = self.0.fetch_update(Relaxed, Relaxed, |left| Some((left + n * (SHARE + 1)).min(MOST * SHARE)));
+        let back = self.end(n) * SHARE + n;
+        let _ = self.left.fetch_update(Relaxed, Relaxed, |left| Some((left + back).min(MOST * SHARE)));
+    }
+
+    /// Up to `n` slots that were taken are so no more: how many.
+    fn end(&self, n: usize) -> usize {
+        let end = |taken: usize| (n > 0).then(|| taken.saturating_sub(n));
+        self.taken.fetch_update(Relaxed, Relaxed, end).map_or(0, |taken| taken.min(n))
     }
 }
 
@@ -46,12 +61,27 @@ mod tests {
         let budget = PrefaultBudget::new();
         assert!((0..FIRST).all(|_| budget.take()));
         assert!(!budget.take());
-        budget.note_used(SHARE);
-        assert!((0..SHARE + 1).all(|_| budget.take()));
-        assert!(!budget.take());
+        for _ in 0..SHARE {
+            budget.note_used(1);
+            assert!(budget.take());
+        }
+        assert!(budget.take() && !budget.take());
         budget.give_back();
         assert!(budget.take());
         budget.note_used(1000 * MOST);
         assert_eq!((0..).take_while(|_| budget.take()).count(), MOST);
+    }
+
+    #[test]
+    fn what_was_brought_beyond_it_makes_good_what_was_lost_and_little_more() {
+        let budget = PrefaultBudget::new();
+        assert!(budget.take() && budget.take());
+        // Both are lost; four others are used.
+        budget.note_used(4);
+        assert!(budget.take() && budget.take() && !budget.take());
+        budget.give_back();
+        budget.give_back();
+        budget.note_used(SHARE - 4);
+        assert_eq!((0..).take_while(|_| budget.take()).count(), FIRST + 1);
     }
 }

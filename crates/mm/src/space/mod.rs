@@ -26,6 +26,7 @@ use crate::frame::busy::{Busy, Replaced};
 use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::predict::huge_cost::HugeCost;
+use crate::predict::own_cost::OwnCost;
 use crate::space::lend::Lending;
 pub(crate) use crate::space::shards::Shard;
 use crate::space::shards::{Program, Shards};
@@ -70,6 +71,8 @@ pub struct Space<S> {
     pub(crate) busy: Busy,
     /// What huge pages cost, and whether memory comes back.
     pub(crate) huge_cost: HugeCost,
+    /// What the program's own faults cost.
+    pub(crate) own_cost: OwnCost,
     /// What is brought ahead of the program: growth, stock, supply.
     pub(crate) ahead: Ahead,
     /// Whether frames may move, and be kept.
@@ -114,6 +117,7 @@ impl<S: Sys> Space<S> {
             program,
             busy: Busy::new(),
             huge_cost: HugeCost::new(),
+            own_cost: OwnCost::default(),
             ahead: Ahead::new(),
             moves: Moves::default(),
             scrubber: Scrubber::default(),

@@ -10,18 +10,22 @@ use crate::frame::extent::Extent;
 /// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
 /// kernel, and a program may have 65 530.
 const GROUP: usize = 32;
-const MOST_GROUPS: usize = 64;
+const MOST_GROUPS: u8 = 64;
 const GROUPS_OF_ALL: usize = 128;
-const _: () = assert!(MOST_GROUPS <= u8::MAX as usize);
 
 /// Parts of a mapping that begin anew, each by itself, after the program dropped their content.
 pub(crate) const MOST_PARTS: u8 = 8;
 /// The end of a mapping is one part in so many.
 const NEAR: usize = 16;
 
+/// A number of slots as it is kept: the table is copied as a whole where the engine is made.
+pub(crate) fn count(slots: usize) -> u32 {
+    u32::try_from(slots).unwrap_or(u32::MAX)
+}
+
 /// How many slots make a group.
-fn group_of(span: Span, most_groups: usize) -> usize {
-    (span.bytes() / SLOT).div_ceil(most_groups).max(GROUP)
+fn group_of(span: Span, most_groups: u8) -> usize {
+    (span.bytes() / SLOT).div_ceil(most_groups.into()).max(GROUP)
 }
 
 /// A mapping of the program.
@@ -41,9 +45,9 @@ pub(crate) struct Known {
     pub(crate) charged: usize,
     pub(crate) share: u8,
     /// How many of its slots the warm reserve was told.
-    pub(crate) told: usize,
+    pub(crate) told: u32,
     /// How many of its slots were seen to be used densely, at most.
-    pub(crate) used: usize,
+    pub(crate) used: u32,
     pub(crate) use_: Use,
     /// How many parts of it have begun anew.
     pub(crate) parts: u8,
@@ -69,9 +73,9 @@ pub(crate) enum Use {
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
     pub(crate) fn new(number: u64, span: Span, share: u8, groups: usize) -> Self {
-        let most_groups = GROUPS_OF_ALL.saturating_sub(groups).clamp(1, MOST_GROUPS);
+        let left = GROUPS_OF_ALL.saturating_sub(groups);
+        let most_groups = u8::try_from(left).unwrap_or(MOST_GROUPS).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
-        let most_groups = most_groups as u8;
         let (use_, whole, refused, cut) = (Use::Unknown, false, false, false);
         let (depth, charged, told, used, parts) = (0, 0, 0, 0, 0);
         Self {
@@ -97,7 +101,7 @@ impl Known {
     pub(crate) fn again(self, number: u64, span: Span) -> Self {
         let is_all = span == self.span;
         let most_groups = if is_all { self.most_groups } else { self.most_groups.div_ceil(MOST_PARTS) };
-        let (group, told) = (group_of(span, most_groups.into()), span.bytes() / SLOT);
+        let (group, told) = (group_of(span, most_groups), count(span.bytes() / SLOT));
         let parts = if is_all { self.parts } else { MOST_PARTS };
         let anew = Self { depth: 0, charged: 0, share: 1, used: 0, use_: Use::Unknown, whole: false, ..self };
         Self { number, span, most_groups, group, told, parts, ..anew }
@@ -143,11 +147,16 @@ impl Known {
         self.span.bytes() / SLOT
     }
 
+    /// Slots of it that were not seen to be used.
+    pub(crate) fn unused(&self) -> usize {
+        self.slots().saturating_sub(self.used as usize)
+    }
+
     /// How many of its advised slots have no memory, if each group was used alike.
     pub(crate) fn waiting(&self) -> usize {
         let slots = self.slots();
         let advised = if self.whole { slots } else { self.bytes(0, self.depth) / SLOT };
-        (advised * slots.saturating_sub(self.used)).div_ceil(slots.max(1))
+        (advised * self.unused()).div_ceil(slots.max(1))
     }
 
     /// The depth at which all but what is left out is advised.
@@ -209,7 +218,7 @@ mod tests {
         for slots in [2, 16, 17, 31, 32, 33, 100, 2048, 2049, 5000] {
             let k = known(slots);
             let most = k.most();
-            assert!(k.groups() <= MOST_GROUPS);
+            assert!(k.groups() <= MOST_GROUPS.into());
             for cut in [0, 1, most / 2, most / 2 + 1, most] {
                 let pieces = k.pieces(0, cut).chain(k.pieces(cut, most));
                 let seen = covered(slots, pieces.chain(k.left_out()));
