@@ -83,7 +83,7 @@ pub fn fill(frame: usize) -> bool {
     // The second time, if a table was in the way, left behind by a huge page that had to be split.
     (0..2).any(|_| {
         // No atomic operation: an emulated processor reads first, which brings the kernel's huge page of zeroes, and
-        // Linux before 6.13 splits that at the write.
+        // Linux 6.12 splits that at the write.
         // SAFETY: memory of this module that only the caller knows.
         unsafe { (frame as *mut u8).write_volatile(0) };
         let whole = is_whole(frame);

@@ -39,7 +39,7 @@ impl Target {
             }
             None => {
                 let processes = vec![find::process(pid).with_context(of_process)?];
-                Self::new(Tree { processes, ..Tree::default() }, None, None)
+                Self::new(Tree::of(processes), None, None)
             }
         };
         if pid != asked {

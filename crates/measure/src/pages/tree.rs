@@ -37,6 +37,11 @@ enum Read {
 }
 
 impl Tree {
+    /// These processes, which are on their own.
+    pub fn of(processes: Vec<Covered>) -> Self {
+        Self { processes, ..Self::default() }
+    }
+
     /// Looks for processes that came up, and for pages that were folded; what is wrong with any.
     pub fn look(&mut self, dir: &Path) -> All {
         for _ in 0..TIMES {
