@@ -1,7 +1,7 @@
 //! Frames: huge pages of zeroes in memory of this process's own, made before they are moved to where they are needed.
 
 use super::raw::{self, Access, syscall};
-use super::{Huge, Sys, linux::Linux, pagemap};
+use super::{Huge, Sys, linux::Linux, pagemap, tables};
 use crate::{SLOT, SLOT_PAGES, Span};
 
 /// As `MADV_DONTNEED`, also where the program has locked its memory.
@@ -78,18 +78,34 @@ pub(super) fn reserve_closed(bytes: usize) -> Option<usize> {
     kept_from_children.ok().map(|_| at)
 }
 
-/// Has a huge page come where one is advised; whether one did.
+/// Has a huge page come to a frame without pages, where one is advised; whether one did.
 pub fn fill(frame: usize) -> bool {
-    // The second time, if a table was in the way, left behind by a huge page that had to be split; dropping takes it
-    // away.
+    // The second time, if a table was in the way, left behind by a huge page that had to be split.
     (0..2).any(|_| {
-        Linux.touch(frame);
+        // No atomic operation: an emulated processor reads first, which brings the kernel's huge page of zeroes, and
+        // Linux 6.12 splits that at the write.
+        // SAFETY: memory of this module that only the caller knows.
+        unsafe { (frame as *mut u8).write_volatile(0) };
         let whole = is_whole(frame);
         if !whole {
             drop_pages(frame);
+            drop_table(frame);
         }
         whole
     })
+}
+
+/// Takes the page table of a frame without pages away. A kernel that keeps it when pages are dropped moves it with the
+/// frame: to another address, at which it ends.
+fn drop_table(frame: usize) {
+    if tables::are_freed() {
+        return;
+    }
+    let Some(away) = reserve_closed(SLOT) else { return };
+    let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    // SAFETY: memory of this module, of which nothing is there; its addresses stay mapped. The target was made above.
+    let _ = unsafe { syscall(libc::SYS_mremap, [frame, SLOT, SLOT, how as usize, away, 0]) };
+    release(Span::new(away, SLOT));
 }
 
 /// Whether all of a frame is there.
@@ -109,4 +125,28 @@ pub(super) fn discard(span: Span) -> bool {
     let args = [span.start, span.bytes(), DONTNEED_LOCKED, 0, 0, 0];
     // SAFETY: memory of this module, which is not needed.
     unsafe { syscall(libc::SYS_madvise, args) }.is_ok()
+}
+
+#[cfg(all(test, not(feature = "model")))]
+mod tests {
+    use super::*;
+
+    /// A page table that is left behind keeps no huge page out, whatever the kernel does with it.
+    #[test]
+    fn a_table_in_the_way_goes() {
+        let frame = reserve_huge(SLOT).unwrap();
+        if !fill(frame) {
+            return faultless_testkit::skip("no huge page is to be had");
+        }
+        drop_pages(frame);
+        for _ in 0..3 {
+            Linux.huge(Span::new(frame, SLOT), Huge::Refused);
+            Linux.touch(frame);
+            assert!(!is_whole(frame));
+            Linux.huge(Span::new(frame, SLOT), Huge::Advised);
+            assert!(fill(frame));
+            drop_pages(frame);
+        }
+        release(Span::new(frame, SLOT));
+    }
 }

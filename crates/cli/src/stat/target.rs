@@ -38,8 +38,8 @@ impl Target {
                 target
             }
             None => {
-                let process = find::process(pid).with_context(of_process)?;
-                Self::new(Tree::of(vec![process]), None, None)
+                let processes = vec![find::process(pid).with_context(of_process)?];
+                Self::new(Tree::of(processes), None, None)
             }
         };
         if pid != asked {

@@ -37,7 +37,7 @@ enum Read {
 }
 
 impl Tree {
-    /// These processes, which are known.
+    /// These processes, which are on their own.
     pub fn of(processes: Vec<Covered>) -> Self {
         Self { processes, ..Self::default() }
     }
