@@ -85,7 +85,6 @@ enum Op {
     WriteAll(usize, usize, u8),
     ReadAll(usize, usize),
     KeepRoom,
-    Populate(usize, usize),
     FailStore(usize),
     Pin(usize, usize),
 }
@@ -100,7 +99,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (part.clone(), rights).prop_map(|((a, n), r)| Op::One(Change::Protect(a, n, r))),
         1 => (part.clone(), 0..PAGES).prop_map(|((a, n), to)| Op::One(Change::Remap(a, n, to))),
         1 => (part.clone(), advice).prop_map(|((a, n), x)| Op::One(Change::Advise(a, n, x))),
-        1 => (0..SLOTS, 0..480usize, 1..20usize).prop_map(|(slot, a, n)| Op::Populate(slot * SLOT_PAGES + a, n)),
+        1 => (0..SLOTS, 0..480usize, 1..20usize).prop_map(|(slot, a, n)| Op::One(Change::Populate(slot * SLOT_PAGES + a, n))),
         4 => (0..PAGES).prop_map(|a| Op::One(Change::Read(a))),
         10 => (0..PAGES, 0..=255u8).prop_map(|(a, b)| Op::One(Change::Write(a, b))),
         3 => (part.clone(), 0..=255u8).prop_map(|((a, n), b)| Op::WriteAll(a, n, b)),
@@ -114,13 +113,13 @@ fn ops() -> impl Strategy<Value = Op> {
 fn step(region: &Region<FakeMmu>, oracle: &mut Oracle, op: Op) {
     let each = |at: usize, n: usize| at..(at + n).min(PAGES);
     match op {
-        Op::One(change) => oracle.step(region, change),
         // Pages of one slot, in one area or more. Room for those of the next one is made of those of the last.
-        Op::Populate(at, n) => {
+        Op::One(Change::Populate(at, n)) => {
             if region.populate(span(at, n)).is_ok() {
                 assert!(matches!(region.read(span(at + n - 1, 1).start), Found::Byte(_)));
             }
         }
+        Op::One(change) => oracle.step(region, change),
         Op::WriteAll(at, n, byte) => each(at, n).for_each(|at| oracle.step(region, Change::Write(at, byte))),
         Op::ReadAll(at, n) => each(at, n).for_each(|at| oracle.step(region, Change::Read(at))),
         Op::KeepRoom => while region.keep_room() {},
