@@ -7,9 +7,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::ptr::{null, null_mut};
+use std::sync::mpsc::channel;
+use std::thread;
 
 use common::recording::compiled;
 use common::{Scratch, faultless, run};
+use faultless_testkit::skip;
 
 /// Both ends of a pipe. No program inherits them by itself: those of other tests begin at the same time.
 fn pipe() -> (OwnedFd, OwnedFd) {
@@ -222,4 +225,107 @@ fn a_hang_up_of_its_terminal_reaches_it() {
     drop(master);
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGHUP));
     assert_eq!(rest(file.into()), "");
+}
+
+/// Calls of exec that wait for an answer.
+struct Execs(OwnedFd);
+
+impl Execs {
+    /// Those of the calling thread, and of the processes that it starts, from now on.
+    fn of_this_thread() -> io::Result<Self> {
+        let step = |code: u32, other: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: other, k };
+        let mut steps = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_execve as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_USER_NOTIF),
+            step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER);
+        // SAFETY: a filter that is read, and a descriptor that is new.
+        unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            match libc::syscall(libc::SYS_seccomp, mode, flags, &raw const filter) {
+                ..0 => Err(io::Error::last_os_error()),
+                fd => Ok(Self(OwnedFd::from_raw_fd(fd as RawFd))),
+            }
+        }
+    }
+
+    /// The next one. `None`: no process is left that could make any.
+    fn next(&self) -> Option<libc::seccomp_notif> {
+        let mut wanted = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        loop {
+            // SAFETY: one structure, and one that is all zeroes, as the kernel wants it; both are writable.
+            unsafe {
+                libc::poll(&raw mut wanted, 1, -1);
+                let mut exec: libc::seccomp_notif = std::mem::zeroed();
+                match wanted.revents & libc::POLLIN {
+                    0 => return None,
+                    // A signal may have interrupted it meanwhile.
+                    _ if libc::ioctl(wanted.fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut exec) != 0 => {}
+                    _ => return Some(exec),
+                }
+            }
+        }
+    }
+
+    /// It goes on.
+    fn allow(&self, exec: &libc::seccomp_notif) {
+        let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+        let answer = libc::seccomp_notif_resp { id: exec.id, val: 0, error: 0, flags };
+        // SAFETY: a structure that is read. One that was interrupted comes again.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+    }
+}
+
+/// Waits until a process is stopped.
+fn until_stopped(pid: i32) {
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    };
+    while !is_stopped() {
+        thread::yield_now();
+    }
+}
+
+/// The command stops with a program that is stopped before it has begun, and goes on with it.
+#[test]
+fn a_stop_just_before_the_program_begins_is_seen() {
+    let compare: &[&str] = &["run", "--compare", "1"];
+    for words in COMMANDS.into_iter().chain([compare]) {
+        let mut command = standing_in(words, &["/bin/true"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let (sender, receiver) = channel();
+        // The filter stays with the thread.
+        let starting = thread::spawn(move || {
+            let execs = Execs::of_this_thread();
+            let has_filter = execs.is_ok();
+            sender.send(execs).unwrap();
+            has_filter.then(|| command.spawn().unwrap())
+        });
+        let Ok(execs) = receiver.recv().unwrap() else {
+            return skip("calls cannot be made to wait (seccomp)");
+        };
+        let first = execs.next().unwrap();
+        let mut exec = first;
+        // The command itself comes by `env`.
+        while exec.pid == first.pid {
+            execs.allow(&exec);
+            exec = execs.next().unwrap();
+        }
+        let (command, program) = (first.pid as i32, exec.pid as i32);
+        // SAFETY: no memory is involved; neither was waited for.
+        let send = |signal| assert_eq!(unsafe { libc::kill(program, signal) }, 0);
+        send(libc::SIGSTOP);
+        until_stopped(program);
+        until_stopped(command);
+        send(libc::SIGCONT);
+        let allowing =
+            thread::spawn(move || std::iter::from_fn(|| execs.next()).for_each(|exec| execs.allow(&exec)));
+        let mut child = starting.join().unwrap().unwrap();
+        assert!(child.wait().unwrap().success(), "{words:?}");
+        allowing.join().unwrap();
+    }
 }

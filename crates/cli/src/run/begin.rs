@@ -1,7 +1,8 @@
 //! A child that becomes a program, and when it does.
 //!
 //! Mostly this process has files that it leaves to the program. A program may close one at once and rely on that, so this
-//! process must have closed it before the program begins:
+//! process must have closed it before the program begins. And a signal may stop the child before it has become the
+//! program, which this process has to see:
 //!
 //! | here | the child |
 //! |---|---|
@@ -10,8 +11,8 @@
 //! | waits for the word | becomes the program, or notes an error and ends |
 //!
 //! The kernel lets go of a robust futex when its owner calls exec or ends, and wakes who waits for it. That takes no
-//! descriptor, as a pipe would. Where nothing is to be closed, or there is no such list, the kernel holds this process
-//! itself until the program has begun, as after `vfork`.
+//! descriptor, as a pipe would. Where there is no such list, or a filter might kill for what this takes, the kernel holds
+//! this process itself until the program has begun, as after `vfork`.
 
 use std::io;
 use std::mem::offset_of;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::handed::Left;
-use super::sys;
+use super::{filters, sys};
 
 /// What both processes share.
 #[repr(C)]
@@ -137,20 +138,20 @@ impl Shared {
 
     /// Starts a child that calls `exec`, which returns only where it has noted an error. The files are closed here before.
     /// The child has begun, has noted an error, or was stopped by a signal before, when this returns.
-    pub fn start(&self, exec: impl Fn(), left: Option<Left>) -> io::Result<Started> {
-        let left = match left {
-            Some(left) => match self.start_held(&exec, left)? {
+    pub fn start(&self, exec: impl Fn(), left: Left) -> io::Result<Started> {
+        let left = match filters::may_kill() {
+            false => match self.start_held(&exec, left)? {
                 Ok(started) => return Ok(started),
-                Err(left) => Some(left),
+                Err(left) => left,
             },
-            None => None,
+            true => left,
         };
         let started = clone(libc::CLONE_VFORK)?;
         if started.pid == 0 {
             exec();
             end();
         }
-        left.into_iter().for_each(Left::close);
+        left.close();
         Ok(started)
     }
 
@@ -169,13 +170,16 @@ impl Shared {
             exec();
             end();
         }
-        // One that a signal stops goes on when it is continued, which is for who waits for it.
-        while self.held.load(Ordering::Acquire) == 0 && !sys::is_stopped(pid) && !sys::was_killed(pid) {
-            wait(&self.held, 0);
-            if self.held.load(Ordering::Acquire) == 0 && sys::has_exited(pid) {
-                // SAFETY: no status is asked for.
-                unsafe { libc::waitpid(pid, null_mut(), 0) };
-                return Ok(Err(left));
+        while self.held.load(Ordering::Acquire) == 0 {
+            match sys::halted(pid) {
+                None => wait(&self.held, 0),
+                Some(libc::CLD_EXITED) => {
+                    // SAFETY: no status is asked for.
+                    unsafe { libc::waitpid(pid, null_mut(), 0) };
+                    return Ok(Err(left));
+                }
+                // One that a signal stops goes on when it is continued, which is for who waits for it.
+                Some(_) => break,
             }
         }
         left.close();
@@ -188,8 +192,8 @@ impl Shared {
             }
             wait(&self.held, held);
             // A kernel may take such lists, and do nothing about them.
-            let has_begun = || sys::has_ended(pid) || sys::has_called_exec(pid);
-            if self.held.load(Ordering::Acquire) == held && (has_begun() || sys::is_stopped(pid)) {
+            let has_begun = || sys::halted(pid).is_some() || sys::has_called_exec(pid);
+            if self.held.load(Ordering::Acquire) == held && has_begun() {
                 return Ok(Ok(started));
             }
         }

@@ -117,6 +117,7 @@ const CALLS: &[Call] = calls! {
     Thread SYS_clone3 |at| [0, 0];
     Thread SYS_set_robust_list |at| [0, 0];
     Files SYS_fstatfs |at| [NONE, at];
+    Handed SYS_fcntl |at| [NONE, libc::F_OFD_GETLK, at];
     Handed SYS_getitimer |at| [NONE, at];
     Handed SYS_setitimer |at| [NONE, at, at];
     Handed SYS_dup3 |at| [NONE, NONE, 0];

@@ -80,22 +80,27 @@ impl Handed {
 
 /// Files that this process inherited, and closes before the program begins: all but its standard error. So what the
 /// program closes is closed: a reader of its output sees the end, and a writer to its input an error.
+#[derive(Default)]
 pub struct Left(Vec<i32>);
 
 impl Left {
-    /// Those that this process has now; `None`: they cannot be told, or a filter might kill for what it takes.
-    pub fn find() -> Option<Self> {
+    /// Those that this process has now; none where they cannot be told, or a filter might kill for what it takes.
+    pub fn find() -> Self {
         if filters::may_kill() {
-            return None;
+            return Self::default();
         }
         // SAFETY: a query. What came over an exec has no such flag, and all that this command opens has it.
         let is_inherited = |fd: &i32| unsafe { libc::fcntl(*fd, libc::F_GETFD) } & libc::FD_CLOEXEC == 0;
-        Some(Self(locks::descriptors()?.into_iter().filter(|fd| *fd != 2).filter(is_inherited).collect()))
+        let all = locks::descriptors().unwrap_or_default();
+        Self(all.into_iter().filter(|fd| *fd != 2).filter(is_inherited).collect())
     }
 
     /// Closes them.
     pub fn close(self) {
         let files = locks::closable(self.0);
+        if files.is_empty() {
+            return;
+        }
         // SAFETY: descriptors that nothing of this command uses: it neither reads standard input, nor writes to standard
         // output, from now on.
         unsafe {

@@ -146,7 +146,7 @@ pub fn start(command: &Command, files: Files, inherited: Inherited, own: Own) ->
         let error = if placed { Image::exec(&words, &variables, &shared.tries) } else { error() };
         shared.error.store(error, Ordering::Relaxed);
     };
-    let left = if own == Own::Leave { Left::find() } else { None };
+    let left = if own == Own::Leave { Left::find() } else { Left::default() };
     let started = shared.start(exec, left)?;
     match shared.error.load(Ordering::Relaxed) {
         0 => {

@@ -335,19 +335,10 @@ pub fn has_ended(pid: i32) -> bool {
     event_code(pid, libc::WEXITED).is_some()
 }
 
-/// Whether a child has ended by itself.
-pub fn has_exited(pid: i32) -> bool {
-    event_code(pid, libc::WEXITED) == Some(libc::CLD_EXITED)
-}
-
-/// Whether a signal has ended a child.
-pub fn was_killed(pid: i32) -> bool {
-    has_ended(pid) && !has_exited(pid)
-}
-
-/// Whether a child was stopped by a signal, which [`event`] has not told of yet.
-pub fn is_stopped(pid: i32) -> bool {
-    event_code(pid, libc::WSTOPPED).is_some()
+/// What has become of a child that has ended, or that a signal has stopped: `CLD_EXITED`, `CLD_KILLED`, `CLD_STOPPED` …
+/// [`event`] has not told of it yet.
+pub fn halted(pid: i32) -> Option<i32> {
+    event_code(pid, libc::WEXITED | libc::WSTOPPED)
 }
 
 /// What has become of a child, of these events; it can be asked for again.
