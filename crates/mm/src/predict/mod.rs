@@ -3,8 +3,8 @@
 //! Owns the streams of a region's faults and their windows (`streams`, `window`), and how much of what was brought
 //! ahead is used (`usage`, `prefault_budget`). Owns how it walks through files (`walks`), and whether it pays to read
 //! them ahead (`worth`). Owns how far ahead zeroing works (`pace`), and when huge pages do not pay (`huge_cost`,
-//! `own_cost`, `run_length`). Owns averages (`average`). Guesses only: a wrong one costs time or memory within the budget, and never
-//! changes a byte. Atomic words protect the data, or the lock of the value's owner.
+//! `own_cost`, `run_length`). Owns averages (`average`). Guesses only: a wrong one costs time or memory within the
+//! budget, and never changes a byte. Atomic words protect the data, or the lock of the value's owner.
 
 pub(crate) mod average;
 pub(crate) mod huge_cost;
