@@ -144,7 +144,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let Process { store, counters, knobs, gauges } = process;
         let gauges = backing.is_written_back().then_some(gauges);
         // First: where there are no addresses for so much, the tables are no work.
-        let span = memory.reserve(slots * SLOT).ok_or(Errno::ENOMEM)?;
+        let addresses = slots.checked_mul(SLOT).and_then(|bytes| memory.reserve(bytes));
+        let span = addresses.ok_or(Errno::ENOMEM)?;
         let has_group = backing.group().is_some();
         let tables = || {
             let promised = if has_group { Some(Words::new(slots)?) } else { None };
