@@ -68,7 +68,7 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
                                 let kind = [Kind::Dirty, Kind::Zeroed][thread_rng().gen_range(0..2)];
                                 give(&pool, frame, kind);
                                 // That one or another one's.
-                                if let Some(frame) = pool.take(kind) {
+                                if let Some(frame) = pool.take_if(kind, 1, |_| true) {
                                     assert!(is_there(frame), "what waits is gone");
                                     give(&pool, frame, Kind::Unbacked);
                                 }
@@ -77,7 +77,7 @@ fn who_has_a_place_has_it_alone_and_it_stays() {
                     }
                 }
             });
-            let left = || [Kind::Dirty, Kind::Zeroed].into_iter().find_map(|kind| pool.take(kind));
+            let left = || [Kind::Dirty, Kind::Zeroed].into_iter().find_map(|kind| pool.take_if(kind, 1, |_| true));
             while let Some(frame) = left() {
                 give(&pool, frame, Kind::Unbacked);
             }
