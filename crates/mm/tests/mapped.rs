@@ -400,6 +400,21 @@ fn a_mapping_that_is_used_densely_at_first_gets_no_more_than_the_budget() {
     assert!(advised <= 64, "{advised} slots are advised afterwards");
 }
 
+/// As the memory of a program that uses much of it in a row throughout is trusted beyond the budget.
+#[test]
+fn a_mapping_of_which_much_is_used_densely_is_advised_throughout() {
+    for (slots, used, is_trusted) in [(400, 100, false), (400, 140, true), (1024, 140, false)] {
+        let p = Program::new();
+        p.knobs.set(Knob::Budget, (48 * SLOT) as u64);
+        let span = p.fake.map(slots * SLOT);
+        p.space.committed(span);
+        p.fake.write(Span::new(span.start, used * SLOT), 7);
+        (0..10).for_each(|_| _ = p.space.step());
+        let advised = (used..slots).filter(|i| p.fake.page(span.start + i * SLOT).huge).count();
+        assert_eq!(advised == slots - used, is_trusted, "{advised} of {slots}, {used} used");
+    }
+}
+
 /// The program's own advice stands, whatever the library had in mind.
 #[test]
 fn what_the_program_advises_itself_gets_no_advice_any_more() {

@@ -2,8 +2,9 @@
 //!
 //! Large ones get huge-page advice, as far as the budget goes, in groups that leave one slot out each
 //! (`state/known.rs`). From time to time a look finds out how densely the program uses a mapping: page by page in the
-//! slots left out, by the content in the others. Content shows nothing where the program writes zeroes. A mapping that
-//! is used densely is advised throughout and no longer charged; one that is used sparsely gets no more advice.
+//! slots left out, by the content in the others. Content shows nothing where the program writes zeroes. What is used
+//! densely is no longer charged, and gives room for more advice. A mapping of which much was used densely is trusted
+//! beyond the budget; one that is used sparsely gets no more advice.
 //!
 //! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
 //! that cannot fault, and never written.
@@ -226,7 +227,7 @@ impl<S: Sys> Space<S> {
         if known.use_ == Use::Dense && by_content {
             let missing = unused.saturating_sub(known.charged);
             let granted = self.budget.charge_up_to(missing);
-            if granted == missing {
+            if granted == missing || self.budget.trusts(known.used as usize, unused) {
                 known.charged += granted;
                 (known.depth, known.whole, known.refused) = (most, true, false);
                 self.sys.huge(known.span, Huge::Advised);

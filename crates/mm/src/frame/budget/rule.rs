@@ -3,7 +3,7 @@
 use faultless_base::Pages;
 use faultless_base::sync::atomic::Ordering::Relaxed;
 
-use crate::frame::budget::{Budget, PROVES};
+use crate::frame::budget::{Budget, PROVES, TRUSTED};
 
 impl Budget {
     /// How many slots may still be kept. A budget of nothing allows nothing.
@@ -28,6 +28,11 @@ impl Budget {
                 most.saturating_sub(self.charged() + lost)
             }
         }
+    }
+
+    /// Whether a program that used so many slots throughout may get so many beyond the budget.
+    pub fn trusts(&self, used: usize, unused: usize) -> bool {
+        used >= PROVES && unused <= TRUSTED * self.limit()
     }
 
     /// What the process may have, at least.
