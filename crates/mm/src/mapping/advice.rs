@@ -224,10 +224,11 @@ impl<S: Sys> Space<S> {
         if known.use_ == Use::Sparse || known.whole {
             return;
         }
+        let trusted = known.use_ == Use::Dense && self.budget.trusts(known.used as usize, unused);
         if known.use_ == Use::Dense && by_content {
             let missing = unused.saturating_sub(known.charged);
             let granted = self.budget.charge_up_to(missing);
-            if granted == missing || self.budget.trusts(known.used as usize, unused) {
+            if granted == missing || trusted {
                 known.charged += granted;
                 (known.depth, known.whole, known.refused) = (most, true, false);
                 self.sys.huge(known.span, Huge::Advised);
@@ -239,9 +240,10 @@ impl<S: Sys> Space<S> {
             let cost = |depth: usize| (depth * known.groups() * unused).div_ceil(slots * share);
             let granted = self.budget.charge_up_to(cost(most - before));
             let affordable = granted * slots * share / (known.groups() * unused).max(1);
-            let more = affordable.min(most - before);
-            self.budget.discharge(granted - cost(more));
-            known.charged += cost(more);
+            let more = if trusted { most - before } else { affordable.min(most - before) };
+            let paid = cost(more).min(granted);
+            self.budget.discharge(granted - paid);
+            known.charged += paid;
             known.depth += more;
             known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
         }
