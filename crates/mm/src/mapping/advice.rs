@@ -272,7 +272,8 @@ impl<S: Sys> Space<S> {
                 return false;
             }
             let seen = self.advices.lock().and_then(|table| table.at(place));
-            let Some(seen) = seen.filter(|known| !known.cut) else { continue };
+            // What is used sparsely stays so: a look would tell nothing.
+            let Some(seen) = seen.filter(|known| !known.cut && known.use_ != Use::Sparse) else { continue };
             if seen.use_ == Use::Unknown && self.advices.is_emptying() {
                 continue;
             }
@@ -379,15 +380,17 @@ impl<S: Sys> Space<S> {
             true => filled * 2 < peeks && peeks >= ENOUGH * 2,
             false => sparse > dense && sparse >= ENOUGH * 2,
         };
-        let use_ = match known.use_ {
-            Use::Sparse => Use::Sparse,
-            _ if by_pages || by_content => Use::Dense,
-            _ if is_sparse => Use::Sparse,
-            before => before,
+        let use_ = if by_pages || by_content {
+            Use::Dense
+        } else if is_sparse {
+            Use::Sparse
+        } else {
+            known.use_
         };
-        let share = |some: usize, all: usize| (there * apart).min(slots) * some / all.max(1);
+        let there = (there * apart).min(slots);
+        let share = |some: usize, all: usize| there * some / all.max(1);
         let used = share(filled, peeks).max(share(dense, dense + sparse));
-        Look { use_, used, there: (there * apart).min(slots), by_content }
+        Look { use_, used, there, by_content }
     }
 }
 
