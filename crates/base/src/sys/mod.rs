@@ -10,6 +10,7 @@ use crate::zero::driver::{Cost, Picked, Poll, Processor};
 
 mod area;
 pub mod aside;
+pub mod begun;
 pub mod cgroup;
 mod cpus;
 pub mod descriptor;

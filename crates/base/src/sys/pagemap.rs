@@ -105,9 +105,10 @@ const ONLY_ASYNC: u64 = 1 << 1;
 pub struct Changes(Descriptor);
 
 impl Changes {
-    /// `None`: it cannot be opened.
-    pub fn open() -> Option<Self> {
-        raw::open(c"/proc/thread-self/pagemap").ok().map(|fd| Self(Descriptor::new(fd)))
+    /// # Errors
+    /// The kernel's, which cannot open it.
+    pub fn open() -> Result<Self, Errno> {
+        raw::open(c"/proc/thread-self/pagemap").map(|fd| Self(Descriptor::new(fd)))
     }
 
     /// Its number.

@@ -46,8 +46,11 @@ impl Watch {
     }
 
     /// By a descriptor that was enabled with [`Self::features`].
-    pub fn new(uffd: Uffd, on_write: OnWrite) -> Option<Self> {
-        Some(Self { uffd, changes: Changes::open()?, on_write })
+    ///
+    /// # Errors
+    /// The kernel's, which does not open what tells of changes.
+    pub fn new(uffd: Uffd, on_write: OnWrite) -> Result<Self, Errno> {
+        Ok(Self { uffd, changes: Changes::open()?, on_write })
     }
 
     /// Whether a write to a protected page waits.
@@ -162,7 +165,7 @@ mod tests {
     fn watch() -> Option<Watch> {
         let uffd = Uffd::open(Way::UserModeOnly).ok()?;
         uffd.enable(Watch::features(OnWrite::Notes) | feature::SIGBUS).ok()?;
-        Watch::new(uffd, OnWrite::Notes)
+        Watch::new(uffd, OnWrite::Notes).ok()
     }
 
     fn changed(watch: &Watch, span: Span) -> Vec<usize> {

@@ -58,6 +58,9 @@ impl File {
         };
         let start = inside(shared.engine.length(), part.start, bytes)?;
         ahead.into_iter().for_each(|ahead| self.ahead.choose(ahead));
+        if ahead == Some(Ahead::Never) {
+            shared.engine.end_stream();
+        }
         shared.advise(start, bytes, advice)
     }
 }

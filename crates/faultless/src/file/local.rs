@@ -15,6 +15,7 @@ use faultless_mm::cache::backing::{Backing, Reads, Request};
 use faultless_page::stats::Counter;
 
 use crate::background::owner;
+use crate::file::begun::Ahead;
 use crate::file::changed::Changed;
 use crate::file::opened::Opened;
 use crate::file::queue::Queue;
@@ -40,6 +41,7 @@ pub(super) struct LocalFile {
     /// Pages that were no hole when that was asked last: the first in the upper half, the end in the lower.
     data: AtomicU64,
     changed: Changed,
+    begun: Ahead,
 }
 
 fn flags(file: &File) -> i32 {
@@ -104,7 +106,8 @@ impl LocalFile {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
         let (data, changed) = (AtomicU64::new(0), Changed::default());
-        let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed };
+        let begun = Ahead::default();
+        let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed, begun };
         local.note_change();
         local.allow_writes(file)?;
         Ok(local)
@@ -274,6 +277,26 @@ impl Backing for LocalFile {
         let made = made as u64;
         owner::counters().add(Counter::FileQueued, made);
         owner::counters().add(Counter::FileBuffered, if is_buffered { made } else { 0 });
+    }
+
+    fn can_begin(&self) -> bool {
+        self.is_direct() && self.begun.is_possible()
+    }
+
+    fn begin_read(&self, request: Request) -> bool {
+        let Some(file) = self.direct(&self.reads) else { return false };
+        file.number().is_ok_and(|number| self.begun.begin(number, request))
+    }
+
+    fn end_read(&self, request: Request) -> Result<usize, Errno> {
+        let result = self.begun.wait(request.tag);
+        owner::counters().add(Counter::FileQueued, 1);
+        let is_whole = usize::try_from(result).is_ok_and(|read| read == request.to.bytes());
+        if is_whole { Ok(request.to.bytes()) } else { self.redo(request, result as i32) }
+    }
+
+    fn end_begun(&self) {
+        self.begun.end();
     }
 
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {

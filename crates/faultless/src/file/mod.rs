@@ -21,6 +21,7 @@
 
 mod advise;
 mod backing;
+mod begun;
 mod caches;
 mod changed;
 mod copies;

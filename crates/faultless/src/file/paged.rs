@@ -20,6 +20,7 @@ use crate::delivery::{self, Delivery, handler_pool, signal};
 use crate::error::Error;
 use crate::file::source::Source;
 use crate::page;
+use crate::process::descriptors;
 use crate::process::masked::Masked;
 use crate::process::message;
 use crate::process::owner::Owner;
@@ -168,7 +169,7 @@ impl Serving {
                  `faultless doctor` says how to allow it",
             ));
         }
-        let watch = Watch::new(uffd, on_write).ok_or(Error::NoFeature)?;
+        let watch = Watch::new(uffd, on_write).map_err(|error| descriptors::refused_by(error.number()))?;
         // Where an earlier try met no thread, its descriptor is there.
         paged.cache.memory().watch_with(watch);
         let served: Arc<dyn Served> = paged.clone();

@@ -1,5 +1,6 @@
 //! What a handle reads next, as far as its last reads say.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use faultless_base::sys::file_memory::UserMemory;
@@ -11,6 +12,9 @@ use crate::file::source::Source;
 
 /// The largest window.
 const MOST: usize = 32 << 20;
+/// A file of which less is left is read in windows alone. What goes on between calls takes some ten ms to end, where the
+/// process ends at once.
+const LEAST_STREAMED: usize = 128 << 20;
 
 /// When reads bring what comes next.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -23,9 +27,14 @@ pub(super) enum Ahead {
     Never,
 }
 
+/// Tells readers apart.
+static READERS: AtomicUsize = AtomicUsize::new(1);
+
 #[derive(Default)]
 struct State {
     ahead: Ahead,
+    /// Its number as a reader whose reads go on between calls; 0: it is none.
+    reader: usize,
     /// Where the last read ended.
     next: usize,
     /// What was brought ahead ends there.
@@ -73,6 +82,22 @@ impl ReadAhead {
         if follows && engine.backing().local().is_some_and(LocalFile::is_direct) {
             let least = if state.ahead == Ahead::Always { most } else { 2 * unit };
             state.window = (2 * state.window).clamp(least, most.max(2 * unit));
+        }
+        if follows && engine.length() - at >= LEAST_STREAMED && state.reader == 0 {
+            state.reader = READERS.fetch_add(1, Ordering::Relaxed);
+        }
+        if follows && state.reader > 0 {
+            // What is there is used while the next is under way.
+            let part = piece.min(SLOT - at % SLOT);
+            let to = (at + part).next_multiple_of(SLOT).min(engine.length());
+            let (reader, slots) = (state.reader, state.window.min(most) / SLOT);
+            (state.next, state.end) = (at + part, to);
+            drop(state);
+            if engine.stream(reader, at, to - at, slots) {
+                return part;
+            }
+            state = self.state();
+            (state.next, state.end, state.reader) = (at + piece, at, 0);
         }
         let from = at.max(state.end);
         let to = (at + piece).next_multiple_of(unit).saturating_add(state.window).min(engine.length());

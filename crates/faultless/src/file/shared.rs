@@ -296,6 +296,7 @@ impl Shared {
         {
             // The file may have other bytes now. Behind its end, mappings have what was in memory.
             self.engine.preserve_present(0);
+            self.engine.end_stream();
             let bytes = if self.is_mapped_behind(length) { length } else { usize::MAX };
             self.engine.evict_range(0, bytes, To::Store);
         }

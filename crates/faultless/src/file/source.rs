@@ -1,7 +1,7 @@
 //! Where the bytes of a file come from and go to: each kind that there is.
 
 use faultless_base::{Errno, Span};
-use faultless_mm::cache::backing::{Backing, Reads};
+use faultless_mm::cache::backing::{Backing, Reads, Request};
 use faultless_mm::cache::group::Group;
 
 use crate::file::backing::Custom;
@@ -53,6 +53,18 @@ impl Backing for Source {
     }
     fn read_many(&self, reads: &mut dyn Reads) {
         self.engine().read_many(reads);
+    }
+    fn can_begin(&self) -> bool {
+        self.engine().can_begin()
+    }
+    fn begin_read(&self, request: Request) -> bool {
+        self.engine().begin_read(request)
+    }
+    fn end_read(&self, request: Request) -> Result<usize, Errno> {
+        self.engine().end_read(request)
+    }
+    fn end_begun(&self) {
+        self.engine().end_begun();
     }
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno> {
         self.engine().write(offset, from)

@@ -115,10 +115,12 @@ unsafe fn owned(fd: i32) -> Result<OwnedFd, Error> {
 
 /// Why the last call gave no descriptor.
 fn refused() -> Error {
-    match std::io::Error::last_os_error().raw_os_error() {
-        Some(error @ (libc::EMFILE | libc::ENFILE)) => Error::NoUserfaultfd(error),
-        error => Error::Kernel(error.unwrap_or(libc::EIO)),
-    }
+    refused_by(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+}
+
+/// Why a call with this error gave no descriptor.
+pub fn refused_by(error: i32) -> Error {
+    if matches!(error, libc::EMFILE | libc::ENFILE) { Error::NoUserfaultfd(error) } else { Error::Kernel(error) }
 }
 
 /// A pipe that does not block: where it is read, and where it is written to.

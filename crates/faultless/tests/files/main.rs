@@ -27,6 +27,7 @@ mod random;
 mod resize;
 mod snapshot_races;
 mod snapshots;
+mod streamed;
 mod system;
 mod together;
 

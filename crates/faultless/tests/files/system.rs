@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use faultless::file::{File, sync_all};
+use faultless::region::Error;
 
 use crate::lazy::{BOTH, can_be_lazy};
 use crate::{PAGE, SLOT, budget, bytes, filled, hole, mapped, named, passes_in_child, read_all};
@@ -125,7 +126,13 @@ fn without_descriptors_no_file_is_opened_and_open_ones_go_on() {
             // SAFETY: a structure that is read by the call.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
             match File::new(&mine) {
-                Ok(file) => assert!(read_all(&file) == bytes(PAGE, 1)),
+                Ok(file) => {
+                    assert!(read_all(&file) == bytes(PAGE, 1));
+                    if let Some(error) = file.map_lazy(0, PAGE).err().filter(|_| lazy.is_some()) {
+                        let why = error.get_ref().and_then(|why| why.downcast_ref());
+                        assert!(matches!(why, Some(Error::NoUserfaultfd(libc::EMFILE))), "{error}");
+                    }
+                }
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EMFILE)),
             }
             file.drop_cache();

@@ -23,6 +23,9 @@ pub trait Reads {
     fn done(&mut self, request: Request, read: Result<usize, Errno>);
 }
 
+/// Reads that were begun and have not ended, at most.
+pub const BEGUN: usize = 8;
+
 /// A file, or what stands for one. Any thread may call any of these, several at a time.
 pub trait Backing: Send + Sync {
     /// Reads from `offset`, a multiple of a page, into memory that is the caller's alone; how many bytes. Fewer than
@@ -36,6 +39,25 @@ pub trait Backing: Send + Sync {
             reads.done(request, self.read(request.offset, request.to));
         }
     }
+
+    /// Whether reads may go on while no call is made.
+    fn can_begin(&self) -> bool {
+        false
+    }
+
+    /// Begins a read that goes on when this has returned, with a tag below [`BEGUN`] that no other one has. `false`:
+    /// nothing was begun.
+    fn begin_read(&self, _request: Request) -> bool {
+        false
+    }
+
+    /// Waits for the end of a read that was begun; as [`Backing::read`].
+    fn end_read(&self, _request: Request) -> Result<usize, Errno> {
+        Err(Errno::EINVAL)
+    }
+
+    /// Nothing is under way, and nothing will be begun soon.
+    fn end_begun(&self) {}
 
     /// Writes all of `from` at `offset`, a multiple of a page. Threads may change these bytes meanwhile.
     fn write(&self, offset: u64, from: Span) -> Result<(), Errno>;

@@ -45,6 +45,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             let slot = self.hand.fetch_add(1, Relaxed) % slots;
             gone += self.evict_slot(slot, to) as usize;
         }
+        if gone < most && to == To::Kernel {
+            gone += self.try_evict_stream();
+        }
         gone
     }
 
@@ -69,7 +72,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let end = offset.saturating_add(bytes);
         let end = if end >= self.length() { self.index.slots() } else { end / SLOT };
         let slots = offset.div_ceil(SLOT)..end;
-        slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0).fold(0, |gone, slot| {
+        let on_the_way = self.evict_stream(|slot| slots.contains(&slot), to);
+        let filled = slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0);
+        filled.fold(on_the_way, |gone, slot| {
             let change = self.index.try_change(slot);
             gone + change.is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
         })

@@ -312,15 +312,25 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         checked
     }
 
+    /// A frame with memory: an idle one, or one that the kernel makes.
+    pub(super) fn frame(&self, need: Need) -> Option<Frame> {
+        if let Some(frame) = self.store.take(need) {
+            return Some(frame);
+        }
+        let at = self.store.place()?;
+        if self.memory.make_huge(at) {
+            return Some(Frame { at, kind: Kind::Zeroed });
+        }
+        self.store.give(at, Kind::Unbacked);
+        None
+    }
+
     /// Moves a frame to an empty slot; what is in it.
     fn move_frame_in(&self, to: usize, need: Need) -> Option<Kind> {
-        let place = || Some(Frame { at: self.store.place()?, kind: Kind::Unbacked });
-        let frame = self.store.take(need).or_else(place)?;
-        let is_there = frame.kind != Kind::Unbacked || self.memory.make_huge(frame.at);
-        let moved = is_there && self.memory.move_in(frame.at, to);
-        let kind = if frame.kind == Kind::Unbacked { Kind::Zeroed } else { frame.kind };
-        let is_left = is_there && !moved && self.memory.drop_unless_whole(frame.at);
-        self.store.give(frame.at, if is_left { kind } else { Kind::Unbacked });
+        let Frame { at, kind } = self.frame(need)?;
+        let moved = self.memory.move_in(at, to);
+        let is_left = !moved && self.memory.drop_unless_whole(at);
+        self.store.give(at, if is_left { kind } else { Kind::Unbacked });
         moved.then_some(kind)
     }
 

@@ -25,5 +25,8 @@ pub const BY_HUGE: usize = 1 << 9;
 pub const BY_SMALL: usize = 1 << 10;
 /// A fault is to bring what comes behind it, too, by advice.
 pub const AHEAD: usize = 1 << 11;
+/// Nothing of it is there, and it is read into a frame aside ([`crate::cache::stream`]). What was read counts while this
+/// is true.
+pub const STREAMED: usize = 1 << 12;
 /// One thread that uses it.
-pub const PIN: usize = 1 << 12;
+pub const PIN: usize = 1 << 13;

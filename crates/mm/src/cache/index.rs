@@ -315,6 +315,7 @@ impl Change<'_> {
     /// The bytes of pages are taken away, or others come, though threads may have pins: reads of these pages that are
     /// under way do not count.
     pub fn void_reads(&self, part: Part) {
+        self.unset(flag::STREAMED);
         // Most slots have none: their entries stay untouched memory.
         if self.index.has_any(Entry::Coming, self.slot) {
             self.index.unset(Entry::Valid, self.slot, part);

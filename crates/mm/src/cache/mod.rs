@@ -11,6 +11,7 @@
 //! | `fill` | pages come |
 //! | [`flush`] | dirty pages are written in the background |
 //! | [`prefetch`] | many of them at a time |
+//! | `stream` | what comes next is read while the program goes on |
 //! | `apart` | reads that are under way without a lock |
 //! | `recent` | which pages one access may need together |
 //! | [`evict`] | pages go |
@@ -26,7 +27,7 @@
 //! | `staged`, `staging` | how they come while the program may touch them |
 //! | [`write_back`] | dirty pages are written, errors are kept |
 //!
-//! Locks, in the order in which they are taken: `syncing`; `resizing`; `taking` of [`snapshot`]; the lock of a slot
+//! Locks, in the order in which they are taken: `stream`; `syncing`; `resizing`; `taking` of [`snapshot`]; the lock of a slot
 //! ([`index::flag::CHANGING`]): a thread that has one only tries others; `account`. The backing is called with all but the last.
 //!
 //! Calls that take bytes away ([`Cache::truncate`], [`Cache::punch`]) have the file for themselves but for eviction,
@@ -55,6 +56,7 @@ mod share;
 pub mod snapshot;
 mod staged;
 mod staging;
+mod stream;
 pub mod watch;
 pub mod write_back;
 
@@ -76,6 +78,7 @@ use crate::cache::shadow::Shadows;
 use crate::cache::share::{Account, Share};
 use crate::cache::snapshot::Moments;
 use crate::cache::staging::Staging;
+use crate::cache::stream::Stream;
 use crate::cache::write_back::Failures;
 use crate::frame::store::Store;
 
@@ -135,6 +138,8 @@ pub struct Cache<M: FileMemory, B: Backing> {
     staging: Late<Staging>,
     moments: Moments,
     shadows: Shadows,
+    /// What is read while the program goes on.
+    stream: Lock<Stream>,
 }
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -190,6 +195,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             staging: Late::new(),
             moments: Moments::new(),
             shadows,
+            stream: Lock::new(Stream::default()),
         })
     }
 
@@ -388,6 +394,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
 impl<M: FileMemory, B: Backing> Drop for Cache<M, B> {
     fn drop(&mut self) {
+        self.end_stream();
         self.evict(self.index.slots(), evict::To::Store);
         // What is dirty still is lost: the caller has written back what could be written.
         let left = self.account.lock().share();

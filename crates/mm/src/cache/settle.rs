@@ -13,7 +13,7 @@ use faultless_base::{Errno, PAGE, SLOT_PAGES, Span};
 
 use crate::cache::Cache;
 use crate::cache::backing::Backing;
-use crate::cache::index::{Change, Entry, Part};
+use crate::cache::index::{Change, Entry, Part, flag};
 use crate::cache::staging::PLACE_PAGES;
 
 impl<M: FileMemory, B: Backing> Cache<M, B> {
@@ -21,6 +21,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// dirty as well.
     pub(super) fn begin_writeback(&self, change: &Change<'_>, slot: usize) {
         self.index.turn(Entry::Dirty, Entry::Writeback, slot);
+        change.unset(flag::STREAMED);
         if !self.is_tracked(slot) {
             return;
         }

@@ -52,7 +52,7 @@ impl<B: Backing + SwapStore> UserMmu<B> {
     /// count as written to.
     pub fn note_writes(&mut self) {
         let memory = raw::open(c"/proc/thread-self/mem").map(Descriptor::new);
-        self.noted = Changes::open().zip(memory.ok()).map(|(changes, memory)| Noted { changes, memory });
+        self.noted = Changes::open().ok().zip(memory.ok()).map(|(changes, memory)| Noted { changes, memory });
         self.watches_writes.store(self.noted.is_some(), Ordering::Release);
     }
 }
