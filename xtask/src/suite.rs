@@ -18,7 +18,7 @@ use crate::shell::{cargo, output, root};
 /// The crates.
 const CRATES: &str = "--package faultless-base --package faultless";
 /// Tests that have more to do, and take minutes there.
-const TOO_LONG: [&str; 13] = [
+const TOO_LONG: [&str; 14] = [
     "files::flush::nothing_is_lost_beside_the_background",
     "files::group::a_group_never_has_more_than_its_budget",
     "files::lazy::threads_touch_map_sync_and_drop_at_a_time",
@@ -26,6 +26,7 @@ const TOO_LONG: [&str; 13] = [
     "files::power",
     "files::private::calls_may_be_given_private_memory_while_the_length_changes",
     "files::private::changes_are_seen_in_their_mapping_alone",
+    "files::streamed",
     "heap::blocks_are_zero_and_apart",
     "many",
     "soak",

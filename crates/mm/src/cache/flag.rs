@@ -25,7 +25,7 @@ pub const BY_HUGE: usize = 1 << 9;
 pub const BY_SMALL: usize = 1 << 10;
 /// A fault is to bring what comes behind it, too, by advice.
 pub const AHEAD: usize = 1 << 11;
-/// Nothing of it is there, and it is read into a frame aside ([`crate::cache::stream`]). What was read counts while this
+/// Nothing of it is there, and it is read into a frame aside (`cache/stream.rs`). What was read counts while this
 /// is true.
 pub const STREAMED: usize = 1 << 12;
 /// One thread that uses it.
