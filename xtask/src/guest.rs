@@ -25,6 +25,7 @@ const BEGIN: &str = "#!/bin/busybox sh
 /bin/busybox mount -t tmpfs tmp /tmp
 /bin/busybox mount -t cgroup2 groups /sys/fs/cgroup
 /bin/busybox --install -s /bin
+/bin/busybox mkdir -p /var/tmp
 export PATH=/bin
 busybox ip link set lo up
 echo guest: $(busybox uname -r), nodes $(busybox cat /sys/devices/system/node/online)
