@@ -312,22 +312,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         checked
     }
 
-    /// A frame with memory: an idle one, or one that the kernel makes.
-    pub(super) fn frame(&self, need: Need) -> Option<Frame> {
-        if let Some(frame) = self.store.take(need) {
-            return Some(frame);
-        }
-        let at = self.store.place()?;
-        if self.memory.make_huge(at) {
-            return Some(Frame { at, kind: Kind::Zeroed });
-        }
-        self.store.give(at, Kind::Unbacked);
-        None
-    }
-
     /// Moves a frame to an empty slot; what is in it.
     fn move_frame_in(&self, to: usize, need: Need) -> Option<Kind> {
-        let Frame { at, kind } = self.frame(need)?;
+        let Frame { at, kind } = self.take_frame(need)?;
         let moved = self.memory.move_in(at, to);
         let is_left = !moved && self.memory.drop_unless_whole(at);
         self.store.give(at, if is_left { kind } else { Kind::Unbacked });

@@ -135,7 +135,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if !self.has_room() && self.evict(1, To::Store) == 0 {
             return Comes::Later;
         }
-        let Some(frame) = self.frame(Need::Any) else { return Comes::Later };
+        let Some(frame) = self.take_frame(Need::Any) else { return Comes::Later };
         let run = self.to_read(slot, part);
         let run = Run { to: Span::new(frame.at, run.to.bytes()), stage: Stage::Frame, ..run };
         self.tell(Share::default(), COMING);
@@ -202,10 +202,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn put_aside(&self, frame: usize, to: To) {
         // Before it is kept by the owner: no memory counts twice.
         self.tell(COMING, Share::default());
-        let is_kept = to == To::Store && self.store.room() > 0 && self.memory.drop_unless_whole(frame);
-        if !is_kept {
-            self.memory.drop_frame(frame);
+        if to == To::Store {
+            return self.return_frame(frame);
         }
-        self.store.give(frame, if is_kept { Kind::Dirty } else { Kind::Unbacked });
+        self.memory.drop_frame(frame);
+        self.store.give(frame, Kind::Unbacked);
     }
 }
