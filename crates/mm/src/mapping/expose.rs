@@ -126,6 +126,8 @@ impl<S: Sys> Space<S> {
             }
             all.end = all.end.max(slot(last).end);
         }
+        // Before it is asked what was advised: a thread of ours may be about to advise more, and has looked before.
+        drop(self.replace(all));
         if !is_ours {
             let is_advised = |i: Slot| slots.has(i, flag::ADVISED);
             if known.is_none() && !self.lent_in(all).any(is_advised) {
