@@ -415,6 +415,24 @@ fn a_mapping_of_which_much_is_used_densely_is_advised_throughout() {
     }
 }
 
+/// However many mappings there are, all of them together have no more on trust.
+#[test]
+fn several_mappings_of_which_much_is_used_densely_share_the_trust() {
+    const BUDGET: usize = 48;
+    const USED: usize = 140;
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (BUDGET * SLOT) as u64);
+    let mut advised = 0;
+    for _ in 0..4 {
+        let span = p.fake.map(400 * SLOT);
+        p.space.committed(span);
+        p.fake.write(Span::new(span.start, USED * SLOT), 7);
+        (0..10).for_each(|_| _ = p.space.step());
+        advised += (USED..400).filter(|i| p.fake.page(span.start + i * SLOT).huge).count();
+    }
+    assert!((400 - USED..=9 * BUDGET).contains(&advised), "{advised}");
+}
+
 /// The program's own advice stands, whatever the library had in mind.
 #[test]
 fn what_the_program_advises_itself_gets_no_advice_any_more() {

@@ -58,9 +58,10 @@ impl<S: Sys> Space<S> {
         let number = table.number();
         let mut known = Known::new(number, inner, share, groups);
         known.told = count(told);
+        let trusted = table.all().map(Known::on_trust).sum();
         table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
-            self.advise_known(known, false);
+            self.advise_known(known, trusted, false);
         }
         table.note_new(place);
         drop(table);
@@ -104,8 +105,9 @@ impl<S: Sys> Space<S> {
             if let Some(at) = at {
                 self.sys.huge(part, Huge::Refused);
                 table.set(at, known.again(number, part), &self.budget);
+                let trusted = table.all().map(Known::on_trust).sum();
                 if let Some(again) = table.at_mut(at) {
-                    self.advise_known(again, false);
+                    self.advise_known(again, trusted, false);
                 }
             }
             table.note_change();
@@ -216,15 +218,15 @@ impl<S: Sys> Space<S> {
     }
 
     /// Advises as much more of a mapping as the budget allows for slots without memory; the slots left out, too, where
-    /// its content shows how it is used.
-    fn advise_known(&self, known: &mut Known, by_content: bool) {
+    /// its content shows how it is used. Others have `on_trust` slots for which nothing was charged.
+    fn advise_known(&self, known: &mut Known, on_trust: usize, by_content: bool) {
         let (before, most) = (known.depth, known.most());
         let (slots, unused) = (known.slots(), known.unused());
         let share = usize::from(known.share);
         if known.use_ == Use::Sparse || known.whole {
             return;
         }
-        let trusted = known.use_ == Use::Dense && self.budget.trusts(known.used as usize, unused);
+        let trusted = known.use_ == Use::Dense && self.budget.trusts(known.used as usize, unused + on_trust);
         if known.use_ == Use::Dense && by_content {
             let missing = unused.saturating_sub(known.charged);
             let granted = self.budget.charge_up_to(missing);
@@ -290,8 +292,11 @@ impl<S: Sys> Space<S> {
             // The program may have unmapped or emptied it meanwhile, or another thread may have looked.
             let same =
                 |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
+            let all: usize = table.all().map(Known::on_trust).sum();
             if let Some(known) = table.at_mut(place).filter(same) {
-                changed |= self.busy.enter(seen.span, || true, || self.learn(known, &look, cold)) == Some(true);
+                let others = all - known.on_trust();
+                let learn = || self.learn(known, &look, (others, cold));
+                changed |= self.busy.enter(seen.span, || true, learn) == Some(true);
                 let more = told.saturating_sub(known.told);
                 known.told += more;
                 drop(table);
@@ -302,8 +307,9 @@ impl<S: Sys> Space<S> {
         changed
     }
 
-    /// Acts on the use that was seen, and on whether huge pages are cold; whether anything changed.
-    fn learn(&self, known: &mut Known, look: &Look, cold: bool) -> bool {
+    /// Acts on the use that was seen, and on whether huge pages are cold, beside what others have on trust; whether
+    /// anything changed.
+    fn learn(&self, known: &mut Known, look: &Look, (on_trust, cold): (usize, bool)) -> bool {
         if self.is_looked_at() {
             return false;
         }
@@ -336,7 +342,7 @@ impl<S: Sys> Space<S> {
                     known.refused = false;
                     known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
                 }
-                self.advise_known(known, look.by_content);
+                self.advise_known(known, on_trust, look.by_content);
             }
         }
         before != (known.depth, known.refused, known.whole, known.use_, known.used)

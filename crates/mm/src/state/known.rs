@@ -159,6 +159,11 @@ impl Known {
         (advised * self.unused()).div_ceil(slots.max(1))
     }
 
+    /// How many of these nothing was charged for.
+    pub(crate) fn on_trust(&self) -> usize {
+        if self.cut || self.refused { 0 } else { self.waiting().saturating_sub(self.charged) }
+    }
+
     /// The depth at which all but what is left out is advised.
     pub(crate) fn most(&self) -> usize {
         self.group.min(self.slots())
