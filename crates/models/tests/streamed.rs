@@ -207,6 +207,11 @@ impl Backing for Plain {
         assert!(before.is_none(), "two reads have a tag");
         true
     }
+    fn end_begun(&self) {
+        // It may take long.
+        (0..50).for_each(|_| thread::yield_now());
+        assert!(self.begun.lock().unwrap().iter().all(Option::is_none), "reads are under way");
+    }
     fn end_read(&self, request: Request) -> Result<usize, Errno> {
         let (begun, is_early) = self.begun.lock().unwrap()[request.tag].take().expect("it was begun");
         assert_eq!(begun.to, request.to);

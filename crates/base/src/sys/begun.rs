@@ -107,23 +107,21 @@ impl Begun {
         }
     }
 
-    /// The same from the memory that the kernel writes the events to. All of them stay there.
+    /// The same from the memory that the kernel writes the events to. What was seen is taken: the next look, and the
+    /// kernel, begin behind it.
     fn look(&mut self) {
         raw::sleep_ns(REST_NS);
         let ring = self.context as *const Ring;
         // SAFETY: the kernel's memory for this context, which it changes while this looks.
-        let (count, head, tail) = unsafe {
-            ((*ring).events, (*ring).head.load(Ordering::Relaxed), (*ring).tail.load(Ordering::Acquire))
-        };
-        let mut at = head;
+        let ring = unsafe { &*ring };
+        let (mut at, tail) = (ring.head.load(Ordering::Relaxed), ring.tail.load(Ordering::Acquire));
         while at != tail {
             // SAFETY: events follow the ring's 32 bytes; those before the tail are written.
             let event = unsafe { (self.context as *const u8).add(32).cast::<Event>().add(at as usize).read() };
-            if let Some(State::Begun) = self.states.get(event.tag as usize) {
-                self.note(&event);
-            }
-            at = (at + 1) % count;
+            self.note(&event);
+            at = (at + 1) % ring.events;
         }
+        ring.head.store(tail, Ordering::Release);
     }
 
     fn note(&mut self, event: &Event) {
@@ -210,8 +208,18 @@ mod tests {
         // A filter stays with its thread.
         let test = || {
             let (file, mut begun) = (file(MOST - 1), Begun::new().unwrap());
+            // The kernel has events that were taken before.
+            assert!(is_right(&read_all(&file, &mut begun, || ())));
             let refuse = || [libc::SYS_io_getevents, libc::SYS_io_destroy].into_iter().for_each(refuse);
             assert!(is_right(&read_all(&file, &mut begun, refuse)));
+            for _ in 0..10 * MOST {
+                let mut page = std::vec![0_u8; PAGE];
+                let to = Span::new(page.as_mut_ptr() as usize, PAGE);
+                // SAFETY: memory that nothing else uses until it has ended.
+                unsafe { begun.begin(file.as_raw_fd(), 0, to, 3) }.unwrap();
+                assert_eq!(begun.wait(3), PAGE as i64);
+                assert!(page.iter().all(|byte| *byte == 1), "it has not ended");
+            }
         };
         std::thread::scope(|s| s.spawn(test).join().unwrap());
     }

@@ -104,7 +104,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
 
     /// Nothing is under way any more.
     pub fn end_stream(&self) {
-        self.evict_stream(|_| true, To::Store);
+        let mut stream = self.stream.lock();
+        self.leave_aside(&mut stream, |_| true, To::Store);
+        // With the lock: no reader may begin any in between.
         self.backing.end_begun();
     }
 
