@@ -3,13 +3,14 @@
 //! A program may take the place of the process that starts the daemon. Then a child of that process would be the
 //! program's, which waits for its children. So a process between the two starts the daemon, and ends at once.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::sys::read_all;
 use crate::said::complain;
 
 /// Whether a process that loses its parent may become this one's child: the first process of its namespace, and one
@@ -24,7 +25,7 @@ pub fn takes_orphans() -> bool {
 /// Starts `command`, and returns what it says before it closes its standard files. An error: nothing is started, or it
 /// says nothing for that long.
 pub fn start(mut command: Command, patience: Duration) -> io::Result<String> {
-    let (mut here, there) = UnixStream::pair()?;
+    let (here, there) = UnixStream::pair()?;
     let there = OwnedFd::from(there);
     command.stdin(Stdio::null()).stdout(there.try_clone()?).stderr(there).current_dir("/");
     fork_twice(|| {
@@ -33,10 +34,8 @@ pub fn start(mut command: Command, patience: Duration) -> io::Result<String> {
     })?;
     // With it goes this process's end of what the daemon writes to.
     drop(command);
-    here.set_read_timeout(Some(patience))?;
-    let mut said = String::new();
-    match here.read_to_string(&mut said) {
-        Ok(_) => Ok(said),
+    match read_all(here, patience) {
+        Ok(said) => Ok(String::from_utf8_lossy(&said).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
         Err(error) => Err(error),
     }

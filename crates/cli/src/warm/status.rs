@@ -70,7 +70,9 @@ impl Status {
 
     /// What was received.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+        // Another program may listen there.
+        let is_possible = |status: &Self| (1..=i32::MAX as u32).contains(&status.pid);
+        serde_json::from_slice(bytes).ok().filter(is_possible)
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faultless_base::sys::warm::{BYTES, LONGEST, Message};
 
@@ -181,12 +181,9 @@ impl Speaker {
     /// Sends a message, and returns the answer. It is empty if the daemon ended instead. `WouldBlock`: it did not come
     /// in time.
     pub fn ask(&self, message: Message, patience: Duration) -> io::Result<Vec<u8>> {
-        let (mut here, there) = UnixStream::pair()?;
+        let (here, there) = UnixStream::pair()?;
         self.hand(message, there.into())?;
-        here.set_read_timeout(Some(patience))?;
-        let mut answer = Vec::new();
-        here.read_to_end(&mut answer)?;
-        Ok(answer)
+        read_all(here, patience)
     }
 
     /// Sends a message with a descriptor, without waiting.
@@ -207,6 +204,31 @@ impl Speaker {
             libc::CMSG_DATA(about).cast::<RawFd>().write_unaligned(file.as_raw_fd());
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             checked(libc::sendmsg(self.0.as_raw_fd(), &header, flags) as i32).map(drop)
+        }
+    }
+}
+
+/// More than a daemon ever says.
+const MOST_SAID: usize = 64 << 10;
+
+/// All that somebody says who may be no daemon. `WouldBlock`: it did not end in time. `InvalidData`: it is too much.
+pub fn read_all(mut from: UnixStream, patience: Duration) -> io::Result<Vec<u8>> {
+    let (end, mut said) = (Instant::now() + patience, Vec::new());
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        from.set_read_timeout(Some(left))?;
+        let mut bytes = [0; 4096];
+        match from.read(&mut bytes) {
+            Ok(0) => return Ok(said),
+            Ok(n) => said.extend_from_slice(&bytes[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if said.len() > MOST_SAID {
+            return Err(io::ErrorKind::InvalidData.into());
         }
     }
 }
@@ -276,4 +298,33 @@ pub fn has_ended(pid: i32, patience: Duration) -> bool {
     let mut wait = [waiting(process.as_raw_fd(), libc::POLLIN)];
     poll(&mut wait, Some(patience));
     wait[0].revents != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::thread;
+
+    use super::*;
+
+    /// What somebody says who goes on for ever, slowly or fast, ends.
+    #[test]
+    fn what_never_ends_is_not_waited_for() {
+        let hear = |pause: u64, bytes: &[u8], patience: u64| {
+            let (here, mut there) = UnixStream::pair().unwrap();
+            let bytes = bytes.to_owned();
+            thread::spawn(move || {
+                while there.write_all(&bytes).is_ok() {
+                    thread::sleep(Duration::from_millis(pause));
+                }
+            });
+            read_all(here, Duration::from_millis(patience)).unwrap_err().kind()
+        };
+        assert_eq!(hear(5, b"x", 200), io::ErrorKind::WouldBlock);
+        assert_eq!(hear(0, &[b'x'; 4096], 60_000), io::ErrorKind::InvalidData);
+        let (here, mut there) = UnixStream::pair().unwrap();
+        there.write_all(b"all").unwrap();
+        drop(there);
+        assert_eq!(read_all(here, Duration::from_secs(60)).unwrap(), b"all");
+    }
 }
