@@ -378,6 +378,59 @@ fn parts_that_are_dropped_one_by_one_are_few_areas() {
     assert!(areas <= 16, "{areas} borders");
 }
 
+/// A part begins anew however often it is dropped.
+#[test]
+fn a_part_that_is_dropped_again_and_again_gets_no_more_than_the_budget() {
+    const SLOTS: usize = 400;
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (8 * SLOT) as u64);
+    let span = p.fake.map(SLOTS * SLOT);
+    p.space.committed(span);
+    p.fake.write(span, 7);
+    (0..4).for_each(|_| _ = p.space.step());
+    let part = Span::new(span.start + 50 * SLOT, 300 * SLOT);
+    let huge = || (part.start..part.end).step_by(SLOT).filter(|&at| p.fake.page(at).huge).count();
+    assert_eq!(huge(), 300, "it is used throughout");
+    for round in 0..4 {
+        let emptying = p.space.emptied(part);
+        p.fake.empty(part);
+        drop(emptying);
+        assert!(huge() <= 8, "{} slots, round {round}", huge());
+        p.fake.write(part, 7);
+        (0..4).for_each(|_| _ = p.space.step());
+        assert_eq!(huge(), 300, "it is used throughout again, round {round}");
+    }
+}
+
+/// More mappings than are known at a time: none keeps advice of which nothing is known. Those that lie side by side
+/// are known as one.
+#[test]
+fn mappings_beyond_those_that_are_known_are_the_kernels() {
+    for gap in [0, 1] {
+        let p = Program::new();
+        p.knobs.set(Knob::Budget, (8 * SLOT) as u64);
+        let all = p.fake.map(40 * (16 + gap) * SLOT);
+        let spans: Vec<_> = (0..40).map(|i| Span::new(all.start + i * (16 + gap) * SLOT, 16 * SLOT)).collect();
+        for span in &spans {
+            p.space.committed(*span);
+            p.fake.write(*span, 7);
+            (0..4).for_each(|_| _ = p.space.step());
+        }
+        let huge = |span: &Span| (span.start..span.end).step_by(SLOT).filter(|&at| p.fake.page(at).huge).count();
+        let advised = spans.iter().filter(|span| huge(span) == 16).count();
+        assert_eq!(advised, if gap == 0 { 40 } else { 16 });
+        for span in &spans {
+            let emptying = p.space.emptied(*span);
+            p.fake.empty(*span);
+            drop(emptying);
+        }
+        (0..4).for_each(|_| _ = p.space.step());
+        let left: usize = spans.iter().map(huge).sum();
+        // What was used so far is trusted with eight times as much.
+        assert!(left <= 9 * 8, "{left} slots are advised, gap {gap}");
+    }
+}
+
 /// What the program touches in some places says nothing of how it uses the rest.
 #[test]
 fn a_mapping_that_is_used_densely_at_first_gets_no_more_than_the_budget() {

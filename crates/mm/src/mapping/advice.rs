@@ -49,7 +49,7 @@ impl<S: Sys> Space<S> {
         self.announce(told);
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let Some(mut table) = self.advices.lock() else { return };
-        let Some(place) = table.place(|_| true) else { return };
+        let Some(place) = table.place(|_| true).or_else(|| table.join()) else { return };
         let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
         let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
         let share = if table.all().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
@@ -82,7 +82,8 @@ impl<S: Sys> Space<S> {
             let part = known.span.clip(span);
             let is_all = part == known.span;
             let is_trusted = known.use_ == Use::Dense || is_all && known.share > 1;
-            let has_begun = |k: &Known| !k.cut && k.span.clip(part) == part;
+            // By itself, inside of this one.
+            let has_begun = |k: &Known| !k.cut && k.span.clip(part) == part && known.span.clip(k.span) == k.span;
             let others = || (0..KNOWN).filter(|other| *other != place).filter_map(|other| table.at(other));
             if part.is_empty() || !is_trusted || others().any(|k| has_begun(&k)) {
                 continue;

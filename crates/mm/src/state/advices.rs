@@ -114,10 +114,21 @@ impl Table {
     }
 
     /// A place for another mapping: a free one, or that of one that does not count and `may_go`. One that counts stays:
-    /// its huge pages do.
+    /// its huge pages do. So does one that was advised: its advice does, whatever the program drops there.
     pub(crate) fn place(&self, may_go: impl Fn(&Known) -> bool) -> Option<usize> {
-        let ended = |place: &usize| self.known[*place].is_some_and(|k| k.charged == 0 && may_go(&k));
+        let ended =
+            |place: &usize| self.known[*place].is_some_and(|k| k.charged == 0 && !k.is_advised() && may_go(&k));
         self.free().or_else(|| (0..KNOWN).map(|i| (self.next + i) % KNOWN).find(ended))
+    }
+
+    /// The same by making one of two that lie side by side and are used throughout, as a heap that grows step by step.
+    pub(crate) fn join(&mut self) -> Option<usize> {
+        let pairs = (0..KNOWN).flat_map(|place| (0..KNOWN).map(move |other| (place, other)));
+        let (place, other, joined) = pairs
+            .into_iter()
+            .find_map(|(place, other)| Some((place, other, self.known[place]?.joined(&self.known[other]?)?)))?;
+        (self.known[place], self.known[other]) = (Some(joined), None);
+        Some(other)
     }
 
     /// The program has mapped the one at `place`: another one makes room first.

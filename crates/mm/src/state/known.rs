@@ -159,6 +159,25 @@ impl Known {
         (advised * self.unused()).div_ceil(slots.max(1))
     }
 
+    /// Whether some of it has advice of ours.
+    pub(crate) fn is_advised(&self) -> bool {
+        self.depth > 0 || self.whole || self.refused
+    }
+
+    /// The two of them as one, if the other one begins where this ends, and both are used throughout: they are one area
+    /// to the kernel, and count for nothing.
+    pub(crate) fn joined(&self, other: &Self) -> Option<Self> {
+        let is_full = |k: &Self| k.use_ == Use::Dense && k.whole && !k.refused && !k.cut && k.charged == 0;
+        if self.span.end != other.span.start || !is_full(self) || !is_full(other) {
+            return None;
+        }
+        let span = Span { end: other.span.end, ..self.span };
+        let group = group_of(span, self.most_groups);
+        let (told, used) = (self.told.saturating_add(other.told), self.used.saturating_add(other.used));
+        let joined = Self { span, group, told, used, parts: self.parts.max(other.parts), ..*self };
+        Some(Self { depth: joined.most(), ..joined })
+    }
+
     /// How many of these nothing was charged for.
     pub(crate) fn on_trust(&self) -> usize {
         if self.cut || self.refused { 0 } else { self.waiting().saturating_sub(self.charged) }
