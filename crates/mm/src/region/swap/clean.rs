@@ -56,7 +56,10 @@ impl<M: Mmu> Region<M> {
         let kind = |page: usize| Some(self.swap.as_ref()?.table.get(page).kind());
         kind(page).filter(|kind| kind.is_stored())?;
         let before = Span::new(before, PAGE);
-        Some(kind(before.start) == Some(Kind::HomeClean) && self.mmu.first_unwritten(before) != Some(before))
+        let is_clean = kind(before.start) == Some(Kind::HomeClean);
+        // If it has gone meanwhile, nothing is known of it.
+        let is_there = || self.mmu.first_there(before) == Some(before);
+        Some(is_clean && self.mmu.first_unwritten(before) != Some(before) && is_there())
     }
 
     /// Pages that are there, and came clean, go aside: clean if they still are. How many went.
