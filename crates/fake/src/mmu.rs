@@ -100,6 +100,8 @@ struct State {
     no_copies: usize,
     /// Pages of the memory aside that are there.
     aside: BTreeSet<usize>,
+    /// Pages for copies, which count as nothing.
+    copies: std::ops::Range<usize>,
     /// The most pages that there ever were, in both.
     most: usize,
     /// What the store has, by the number of a page in the region.

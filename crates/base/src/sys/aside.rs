@@ -9,9 +9,9 @@ use crate::{Errno, Span};
 
 /// Those operations. A region without them keeps its pages. Memory aside is `Mmu::reserve`'s, and goes back the same way.
 pub trait Aside {
-    /// Memory for as many bytes, small pages alone, to which pages of the region can move. EBUSY: the program locks its
-    /// memory, so all of it would be there at once.
-    fn reserve_aside(&self, _bytes: usize) -> Result<usize, Errno> {
+    /// Memory for as many bytes, small pages alone, to which pages of the region can move; and behind it some for copies.
+    /// EBUSY: the program locks its memory, so all of it would be there at once.
+    fn reserve_aside(&self, _bytes: usize, _copies: usize) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
     /// Lets pages of the region move to memory of `Mmu::reserve`. Where that cannot be, none moves.
@@ -48,7 +48,7 @@ pub trait Aside {
     fn is_as_copy(&self, _page: usize, _copy: usize) -> bool {
         false
     }
-    /// A checksum of a page aside; `None`: all of it is zero.
+    /// A checksum of a page aside, or of a copy; `None`: all of it is zero.
     fn digest(&self, _page: usize) -> Option<u32> {
         None
     }
@@ -56,7 +56,7 @@ pub trait Aside {
     fn write_out(&self, _from: Span, _offset: u64) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Reads pages from the store to memory aside.
+    /// Reads pages from the store to memory aside, or for copies.
     fn read_in(&self, _offset: u64, _to: Span) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }

@@ -30,6 +30,17 @@ pub enum Source {
     Buffer(usize),
 }
 
+/// What becomes of writes to pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protect {
+    /// They raise faults.
+    All,
+    /// The same, where the caller knows nothing of these pages. Those that are protected already take less time.
+    Rest,
+    /// They go through.
+    Lift,
+}
+
 /// A word that all threads of a region share, when the fault path comes to it. Its cost depends on the processor that
 /// had its cache line before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +145,7 @@ pub trait Mmu: Aside {
     fn drop_unless_whole(&self, frame: usize) -> bool;
     /// Has writes to the pages of a span that are there raise faults; or lets them through again, and wakes the threads
     /// that wait. ENOENT: in a part of it no write was ever to raise a fault.
-    fn protect_writes(&self, _span: Span, _protected: bool) -> Result<(), Errno> {
+    fn protect_writes(&self, _span: Span, _protect: Protect) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
     /// The first run of pages of a span that are there, in memory or swapped out; an empty one if there is none. `None`

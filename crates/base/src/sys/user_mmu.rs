@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use super::linux::{self, Linux};
 use super::looks::copy_by_kernel;
 use super::lost::Lost;
-use super::mmu::{Mmu, Rights, Source};
+use super::mmu::{Mmu, Protect, Rights, Source};
 use super::raw::{self, syscall};
 use super::uffd::{REGISTER_WP, Stopped, Uffd, Wake};
 use super::{Huge, Sys, frames, moves, pagemap, policy, tables};
@@ -449,13 +449,13 @@ impl<B: Backing + SwapStore> Mmu for UserMmu<B> {
         }
     }
 
-    fn protect_writes(&self, span: Span, protected: bool) -> Result<(), Errno> {
-        if !protected {
+    fn protect_writes(&self, span: Span, protect: Protect) -> Result<(), Errno> {
+        if protect == Protect::Lift {
             return self.write_protect(span, false);
         }
         self.watches_writes.store(true, Ordering::Release);
         self.register(span)?;
-        self.protect_the_rest(span)
+        if protect == Protect::All { self.write_protect(span, true) } else { self.protect_the_rest(span) }
     }
 
     fn first_there(&self, span: Span) -> Option<Span> {

@@ -75,14 +75,16 @@ impl State {
     }
 
     fn aside_byte(&self, page: usize) -> u8 {
-        assert!(self.aside.contains(&page), "a page that is not aside");
+        assert!(self.aside.contains(&page) || self.copies.contains(&page), "a page that is not aside");
         self.read(page, "read").unwrap_or(0)
     }
 }
 
 impl Aside for FakeMmu {
-    fn reserve_aside(&self, bytes: usize) -> Result<usize, Errno> {
-        self.reserve(bytes).ok_or(Errno::ENOMEM)
+    fn reserve_aside(&self, bytes: usize, copies: usize) -> Result<usize, Errno> {
+        let at = self.reserve(bytes + copies).ok_or(Errno::ENOMEM)?;
+        self.quietly().copies = pages(Span::new(at + bytes, copies));
+        Ok(at)
     }
 
     fn take_out(&self, from: Span, to: usize) -> usize {
@@ -187,7 +189,9 @@ impl Aside for FakeMmu {
         // Memory comes for it, whether it works or not.
         for (i, page) in pages(to).enumerate() {
             let byte = state.store.get(&(offset as usize / PAGE + i)).copied();
-            state.aside.insert(page);
+            if !state.copies.contains(&page) {
+                state.aside.insert(page);
+            }
             state.write_reserved(page, byte.expect("read what was never written"));
         }
         state.note_most();

@@ -1,6 +1,6 @@
 //! What a region asks of its memory.
 
-use faultless_base::sys::mmu::{Mmu, Rights, Source};
+use faultless_base::sys::mmu::{Mmu, Protect, Rights, Source};
 use faultless_base::sys::uffd::Stopped;
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
@@ -244,13 +244,15 @@ impl Mmu for FakeMmu {
         is_whole
     }
 
-    fn protect_writes(&self, span: Span, protected: bool) -> Result<(), Errno> {
+    fn protect_writes(&self, span: Span, protect: Protect) -> Result<(), Errno> {
         // The kernel goes through a span piece by piece; what is missing when it comes there stays as it is.
         let there: Vec<usize> = self.begin()?.pages.range(pages(span)).map(|(page, _)| *page).collect();
         for page in there {
             let mut state = self.when(|_| false);
-            match protected {
-                true if state.pages.contains_key(&page) => _ = state.protected.insert(page),
+            match protect {
+                Protect::All | Protect::Rest if state.pages.contains_key(&page) => {
+                    _ = state.protected.insert(page)
+                }
                 _ => _ = state.protected.remove(&page),
             }
         }

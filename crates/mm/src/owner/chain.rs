@@ -32,6 +32,7 @@ use faultless_base::{SLOT, Span};
 
 use super::pages::{PageSet, WORDS};
 use crate::owner::Walks;
+use crate::owner::open::Open;
 use crate::owner::spans::Spans;
 
 /// Snapshots of a region at a time.
@@ -91,6 +92,8 @@ pub struct Chain {
     ends: Lock<Ends>,
     /// How many there are: mostly none.
     count: AtomicUsize,
+    /// Slots of a region that a snapshot protects without a question.
+    pub open: Open,
     /// Where copies go on that no write waits for, up to the end of the slot; 0: nowhere. Any value does no harm.
     rest: AtomicUsize,
 }
@@ -122,6 +125,7 @@ impl Chain {
                 ages: 0,
             }),
             count: AtomicUsize::new(0),
+            open: Open::new(region)?,
             rest: AtomicUsize::new(0),
         })
     }

@@ -8,6 +8,7 @@
 
 pub mod chain;
 mod cut;
+pub mod open;
 pub mod pages;
 pub mod spans;
 

@@ -63,7 +63,8 @@ fn bytes_of(page: usize) -> &'static [u8] {
 }
 
 impl<B: Backing + SwapStore> Aside for UserMmu<B> {
-    fn reserve_aside(&self, bytes: usize) -> Result<usize, Errno> {
+    fn reserve_aside(&self, bytes: usize, copies: usize) -> Result<usize, Errno> {
+        let bytes = bytes + copies;
         let uffd = self.uffds().next().ok_or(Errno::EOPNOTSUPP)?;
         let at = frames::reserve(bytes).ok_or(Errno::ENOMEM)?;
         let span = Span::new(at, bytes);

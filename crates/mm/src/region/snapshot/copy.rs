@@ -6,7 +6,7 @@
 //! these pages. The others are copied while it goes on, when no write waits. Only what may be a huge page is copied at
 //! once: it stays one if all of it is let through in one call.
 
-use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::sys::mmu::{Mmu, Protect, Rights};
 use faultless_base::{Errno, PAGE, SLOT, SLOT_PAGES, Span};
 
 use crate::owner::chain::{Chain, Need};
@@ -47,8 +47,8 @@ impl<M: Mmu> Region<M> {
             Some(need) => (self.copy_around(chain, &need, page, view), Needed::Yes),
         };
         // Memory of another kind may lie beside the page.
-        let own = |_| self.mmu.protect_writes(Span::new(page, PAGE), false);
-        match self.mmu.protect_writes(part, false).or_else(own) {
+        let own = |_| self.mmu.protect_writes(Span::new(page, PAGE), Protect::Lift);
+        match self.let_all_through(chain, part).or_else(own) {
             // Of this memory no snapshot was ever taken. The page was missing, and has come meanwhile.
             Err(Errno::ENOENT) => None,
             answer => Some(answer.map(|()| (part, needed))),
@@ -63,10 +63,19 @@ impl<M: Mmu> Region<M> {
             let Some(_entry) = self.entries.try_lock(slot, self.entries.read(slot), || {}) else { return };
             let part = Span::new(slot, SLOT).clip(view.span);
             let is_free = area.sequence() == sequence && !part.is_empty() && self.need(chain, slot).is_none();
-            if !is_free || self.mmu.protect_writes(part, false).is_err() {
+            if !is_free || self.let_all_through(chain, part).is_err() {
                 return;
             }
         }
+    }
+
+    /// Lets writes through in a part of a slot. The caller has the entry.
+    fn let_all_through(&self, chain: &Chain, part: Span) -> Result<(), Errno> {
+        self.mmu.protect_writes(part, Protect::Lift)?;
+        if part.bytes() == SLOT {
+            chain.open.set(part.start);
+        }
+        Ok(())
     }
 
     /// Copies a page and others around it that a snapshot needs; the span of all of them.
@@ -124,7 +133,7 @@ impl<M: Mmu> Region<M> {
         let first = (PageSet::of_span(rest) - need.settled).runs().next()?.start / MOST * MOST;
         let part = Span::new(slot + first * PAGE, MOST * PAGE).clip(rest);
         self.copy_for(chain, &need, part);
-        self.mmu.protect_writes(part, false).ok()?;
+        self.let_all_through(chain, part).ok()?;
         Some(part.end).filter(|next| *next < rest.end)
     }
 

@@ -13,7 +13,7 @@ mod copy;
 mod hand_over;
 
 use faultless_base::sync::Access;
-use faultless_base::sys::mmu::{Mmu, Rights};
+use faultless_base::sys::mmu::{Mmu, Protect, Rights};
 use faultless_base::{Errno, PAGE, SLOT, Span};
 
 use crate::owner::Walks;
@@ -78,12 +78,28 @@ impl<M: Mmu> Region<M> {
             self.take_from_kernel(span)?;
             // Where the kernel does not say which pages are there, nothing could be read.
             self.mmu.first_there(Span::new(span.start, PAGE)).ok_or(Errno::ENOSYS)?;
-            self.mmu.protect_writes(span, true)?;
+            self.protect_from_writes(chain, span)?;
             chain.push(id, span, at);
             Ok(())
         };
         self.change(span, kernel, |view| Some(Attributes { kernel: false, ..view.attributes }))?;
         self.count(Counter::SnapshotAreas, areas, 0);
+        Ok(())
+    }
+
+    /// Protects all pages of whole slots, which are changing.
+    fn protect_from_writes(&self, chain: &Chain, span: Span) -> Result<(), Errno> {
+        let mut at = span.start;
+        while at < span.end {
+            let open = chain.open.first(Span { start: at, ..span });
+            for (part, protect) in [(Span { start: at, end: open.start }, Protect::Rest), (open, Protect::All)] {
+                if !part.is_empty() {
+                    self.mmu.protect_writes(part, protect)?;
+                }
+            }
+            at = open.end;
+        }
+        chain.open.close(span);
         Ok(())
     }
 

@@ -62,14 +62,98 @@ impl<M: Mmu> Region<M> {
             Kind::HomeClean => self.install_dropped(swap, source, run, met, installed),
             Kind::Aside => self.bring_back(swap, run, Way::Move, installed),
             Kind::AsideClean | Kind::Out => {
+                // What is written to at once need not be noted.
+                let is_read = source == Source::ZeroPage && self.mmu.notes_writes();
+                let way = if is_read { Way::Copy } else { Way::Move };
+                if kind == Kind::Out && run.bytes() == PAGE {
+                    let brought =
+                        swap.copies.with(|at| at.map(|at| self.bring_page(swap, run, at, way, installed)));
+                    if let Some(brought) = brought {
+                        return brought;
+                    }
+                }
                 if kind == Kind::Out {
                     self.read_in(swap, run, met)?;
                 }
-                // What is written to at once need not be noted.
-                let is_read = source == Source::ZeroPage && self.mmu.notes_writes();
-                self.bring_back(swap, run, if is_read { Way::Copy } else { Way::Move }, installed)
+                self.bring_back(swap, run, way, installed)
             }
         }
+    }
+
+    /// A page that is out comes by memory for copies: that is there, and stays. An error leaves it where it is.
+    fn bring_page(
+        &self,
+        swap: &Swap,
+        page: Span,
+        at: usize,
+        way: Way,
+        installed: &mut usize,
+    ) -> Result<(), Errno> {
+        let Place::Out { digest, when } = swap.table.get(page.start) else { return Ok(()) };
+        swap.hold_more(1);
+        let brought = self.read_checked(swap, page, at, |_| Some(digest)).and_then(|()| self.put(page, at, way));
+        let Ok(Some(way)) = brought else {
+            swap.hold_less(1);
+            return brought.map(drop);
+        };
+        self.note_return(swap, 1, swap.gone.load(Ordering::Relaxed).wrapping_sub(when) & WHEN_MASK);
+        let place = if way == Way::Copy { Place::HomeClean { digest } } else { Place::Home };
+        swap.table.set(page.start, place);
+        *installed += 1;
+        self.count(Counter::SwapBack, PAGE, 0);
+        Ok(())
+    }
+
+    /// Copies a page to its place, in this way or so that it counts as written to; in which. `None`: an error is there,
+    /// which stays until the page is dropped.
+    fn put(&self, page: Span, at: usize, mut way: Way) -> Result<Option<Way>, Errno> {
+        let mut again = 0;
+        loop {
+            let put = match way {
+                Way::Move => self.mmu.install(Source::Buffer(at), page),
+                Way::Copy => self.mmu.put_copy(at, page),
+            };
+            match put.map_err(|stopped| stopped.error) {
+                Err(Errno::EAGAIN) if again < MOST_AGAIN => {
+                    again += 1;
+                    self.mmu.relax(again);
+                }
+                Err(Errno::EEXIST) => return Ok(None),
+                Err(_) if way == Way::Copy => way = Way::Move,
+                done => return done.map(|()| Some(way)),
+            }
+        }
+    }
+
+    /// Reads pages from the store, and makes sure that they are as they were.
+    fn read_checked(
+        &self,
+        swap: &Swap,
+        run: Span,
+        at: usize,
+        digest_of: impl Fn(usize) -> Option<u32>,
+    ) -> Result<(), Errno> {
+        let read = self.mmu.read_in(swap.offset(run.start), Span::new(at, run.bytes()));
+        let mut pages = (run.start..run.end).step_by(PAGE);
+        match read {
+            Ok(()) if !pages.all(|page| self.mmu.digest(at + (page - run.start)) == digest_of(page)) => {
+                self.count(Counter::SwapCorrupt, 1, 0);
+                Err(Errno::EBADMSG)
+            }
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.count(Counter::SwapErrors, 1, 0);
+                Err(error)
+            }
+        }
+    }
+
+    /// Pages have come back from the store, when so many others in all had gone since each went.
+    fn note_return(&self, swap: &Swap, pages: usize, distances: usize) {
+        swap.distance.note(distances / pages);
+        self.count(Counter::SwapIn, pages * PAGE, 0);
+        self.count(Counter::SwapRefaults, pages, 0);
+        self.count(Counter::SwapRefaultDistance, distances * PAGE, 0);
     }
 
     fn install_new(
@@ -121,37 +205,22 @@ impl<M: Mmu> Region<M> {
             return Err(Errno::ENOMEM);
         }
         let aside = swap.aside(run);
-        let pages = || (run.start..run.end).step_by(PAGE);
-        let is_as_it_was = |page: usize| match swap.table.get(page) {
-            Place::Out { digest, .. } => self.mmu.digest(swap.aside(Span::new(page, PAGE)).start) == Some(digest),
-            _ => false,
-        };
-        let mut read = self.mmu.read_in(swap.offset(run.start), aside);
-        if read.is_ok() && !pages().all(is_as_it_was) {
-            self.count(Counter::SwapCorrupt, 1, 0);
-            read = Err(Errno::EBADMSG);
-        } else if read.is_err() {
-            self.count(Counter::SwapErrors, 1, 0);
-        }
+        let read = self.read_checked(swap, run, aside.start, |page| swap.table.get(page).digest());
         if read.is_err() {
             self.mmu.drop_reserved(aside);
             swap.hold_less(count);
             return read;
         }
-        // A page has come back when this many others had gone since it went.
         let gone = swap.gone.load(Ordering::Relaxed);
         let mut distances = 0;
-        for page in pages() {
+        for page in (run.start..run.end).step_by(PAGE) {
             if let Place::Out { digest, when } = swap.table.get(page) {
                 distances += gone.wrapping_sub(when) & WHEN_MASK;
                 swap.table.set(page, Place::AsideClean { digest });
             }
         }
         swap.keep_more(count);
-        swap.distance.note(distances / count);
-        self.count(Counter::SwapIn, run.bytes(), 0);
-        self.count(Counter::SwapRefaults, count, 0);
-        self.count(Counter::SwapRefaultDistance, distances * PAGE, 0);
+        self.note_return(swap, count, distances);
         Ok(())
     }
 

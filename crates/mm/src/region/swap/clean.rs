@@ -19,8 +19,8 @@ use crate::region::Region;
 
 /// Pages that are copied at a time.
 pub(super) const COPIED: usize = 16;
-/// Threads that copy at a time: more of them count what they take as written to.
-const PLACES: usize = 4;
+/// Threads that copy at a time. More of them count what they take as written to, and read to memory aside.
+const PLACES: usize = 8;
 /// Addresses for that, as they are reserved.
 pub(super) const RESERVED: usize = SLOT;
 
@@ -37,7 +37,7 @@ impl Copies {
     }
 
     /// Calls `f` with a free place, if there is one.
-    fn with<T>(&self, f: impl FnOnce(Option<usize>) -> T) -> T {
+    pub(super) fn with<T>(&self, f: impl FnOnce(Option<usize>) -> T) -> T {
         // Acquire: pairs with the return of the place by the thread that had it.
         let take = |place: &usize| self.taken.fetch_or(1 << place, Ordering::Acquire) & 1 << place == 0;
         let place = (0..PLACES).find(take);
@@ -56,7 +56,10 @@ impl<M: Mmu> Region<M> {
         let kind = |page: usize| Some(self.swap.as_ref()?.table.get(page).kind());
         kind(page).filter(|kind| kind.is_stored())?;
         let before = Span::new(before, PAGE);
-        Some(kind(before.start) == Some(Kind::HomeClean) && self.mmu.first_unwritten(before) != Some(before))
+        let is_clean = kind(before.start) == Some(Kind::HomeClean);
+        // If it has gone meanwhile, nothing is known of it.
+        let is_there = || self.mmu.first_there(before) == Some(before);
+        Some(is_clean && self.mmu.first_unwritten(before) != Some(before) && is_there())
     }
 
     /// Pages that are there, and came clean, go aside: clean if they still are. How many went.

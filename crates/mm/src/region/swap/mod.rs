@@ -108,7 +108,7 @@ impl<M: Mmu> Region<M> {
     /// Has it keep `budget` bytes in memory, and the rest in the store of its memory. It has small pages alone then.
     pub fn with_swap(mut self, budget: usize) -> Result<Self, Errno> {
         let table = Table::new(self.span).ok_or(Errno::ENOMEM)?;
-        let aside = Span::new(self.mmu.reserve_aside(self.span.bytes() + clean::RESERVED)?, self.span.bytes());
+        let aside = Span::new(self.mmu.reserve_aside(self.span.bytes(), clean::RESERVED)?, self.span.bytes());
         let none = || AtomicUsize::new(0);
         self.swap = Some(Swap {
             table,

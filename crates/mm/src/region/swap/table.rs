@@ -3,7 +3,7 @@
 //! | state | the page is | who makes it so |
 //! |---|---|---|
 //! | home | in the region, or was never there | a fault, from aside; a drop; reclaim, of a page of zeroes |
-//! | home, clean | there, and in the store, unless it was written to since | a fault, from aside and clean |
+//! | home, clean | there, and in the store, unless it was written to since | a fault, from aside and clean, or from out |
 //! | aside | in the memory aside, at the same place | reclaim, from home |
 //! | aside, clean | there, and in the store | reclaim, from home and clean; a fault, from out |
 //! | out | in the store, at the same offset | reclaim, from aside |
@@ -100,7 +100,7 @@ impl Place {
         }
     }
 
-    /// home → aside → out → aside → home; from anywhere home, when the page is dropped, or is zero. What is clean comes
+    /// home → aside → out → aside → home; a page alone from out to home; from anywhere home, when the page is dropped, or is zero. What is clean comes
     /// from the store, and stays what it is there.
     fn may_become(self, next: Self) -> bool {
         let is_same = self.digest() == next.digest();
@@ -108,7 +108,7 @@ impl Place {
             (_, Kind::Home) => true,
             (Kind::Home | Kind::HomeClean | Kind::AsideClean, Kind::Aside) => true,
             (Kind::HomeClean | Kind::Out, Kind::AsideClean) => is_same,
-            (Kind::AsideClean, Kind::HomeClean | Kind::Out) => is_same,
+            (Kind::AsideClean | Kind::Out, Kind::HomeClean) | (Kind::AsideClean, Kind::Out) => is_same,
             (Kind::Aside, Kind::Out) => true,
             _ => false,
         }
