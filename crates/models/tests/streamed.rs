@@ -207,6 +207,9 @@ impl Backing for Plain {
         assert!(before.is_none(), "two reads have a tag");
         true
     }
+    fn has_ended(&self, _: usize) -> bool {
+        chance(2)
+    }
     fn end_begun(&self) {
         // It may take long.
         (0..50).for_each(|_| thread::yield_now());

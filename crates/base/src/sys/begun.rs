@@ -90,14 +90,20 @@ impl Begun {
                 State::Free => return -i64::from(libc::EINVAL),
                 State::Begun => self.states[tag] = State::Begun,
             }
-            self.collect();
+            self.collect(1);
         }
     }
 
-    /// Waits for more ends.
-    fn collect(&mut self) {
+    /// Whether a read that was begun has ended.
+    pub fn has_ended(&mut self, tag: usize) -> bool {
+        self.collect(0);
+        self.states[tag] != State::Begun
+    }
+
+    /// Waits for at least so many ends.
+    fn collect(&mut self, least: usize) {
         let mut events = [Event::default(); MOST];
-        let args = [self.context, 1, MOST, events.as_mut_ptr() as usize, 0, 0];
+        let args = [self.context, least, MOST, events.as_mut_ptr() as usize, 0, 0];
         // SAFETY: room for so many events.
         match unsafe { syscall(libc::SYS_io_getevents, args) } {
             Ok(ended) => events[..ended].iter().for_each(|event| self.note(event)),
@@ -134,7 +140,7 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         while self.states.contains(&State::Begun) {
-            self.collect();
+            self.collect(1);
         }
         // SAFETY: the context is this value's, and nothing is under way.
         let _ = unsafe { syscall(libc::SYS_io_destroy, [self.context, 0, 0, 0, 0, 0]) };
@@ -180,6 +186,7 @@ mod tests {
         between();
         // The file has one page less.
         (0..MOST).rev().for_each(|tag| {
+            while !begun.has_ended(tag) {}
             assert_eq!(begun.wait(tag), if tag + 1 == MOST { 0 } else { PAGE as i64 });
             assert_eq!(begun.wait(tag), -i64::from(libc::EINVAL), "it is not under way any more");
         });

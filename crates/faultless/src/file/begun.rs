@@ -12,15 +12,19 @@ use crate::process::thread::Thread;
 const _: () = assert!(BEGUN <= faultless_base::sys::begun::MOST);
 
 /// Such reads.
-#[derive(Default)]
 pub(super) struct Ahead {
-    /// The kernel has refused.
+    /// The file is on no device, or the kernel has refused.
     is_refused: AtomicBool,
     /// Comes with the first of them, and goes when no more are expected.
     begun: Mutex<Option<Begun>>,
 }
 
 impl Ahead {
+    /// `is_possible`: if the kernel allows it.
+    pub(super) fn new(is_possible: bool) -> Self {
+        Self { is_refused: (!is_possible).into(), begun: Mutex::default() }
+    }
+
     fn begun(&self) -> MutexGuard<'_, Option<Begun>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -47,6 +51,11 @@ impl Ahead {
     /// Waits for one: its bytes, or the negative error number.
     pub(super) fn wait(&self, tag: usize) -> i64 {
         self.begun().as_mut().map_or(-i64::from(libc::EINVAL), |begun| begun.wait(tag))
+    }
+
+    /// Whether one has ended.
+    pub(super) fn has_ended(&self, tag: usize) -> bool {
+        self.begun().as_mut().is_none_or(|begun| begun.has_ended(tag))
     }
 
     /// None are under way. The kernel takes some ten ms to forget them, also at the end of a process that has some. So a

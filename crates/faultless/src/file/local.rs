@@ -24,6 +24,20 @@ use crate::file::queue::Queue;
 /// over what they write, or keep copies, and need bytes that stay.
 const WRITE_ANYTHING: [i64; 2] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC];
 
+/// File systems of devices of this machine. On others a read may take as long as a network, and the end of a process would
+/// wait for reads that nobody asked for.
+const OF_DEVICES: [i64; 4] =
+    [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC];
+
+/// The kind of file system that a file is on; 0 where the kernel does not say.
+fn file_system(file: &File) -> i64 {
+    // SAFETY: a structure to write to.
+    unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        if libc::fstatfs(file.as_raw_fd(), &mut about) == 0 { about.f_type } else { 0 }
+    }
+}
+
 /// One way of opening it: descriptors of the library's own, whose positions are no other's.
 struct Ways {
     buffered: Opened,
@@ -106,7 +120,7 @@ impl LocalFile {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
         let (data, changed) = (AtomicU64::new(0), Changed::default());
-        let begun = Ahead::default();
+        let begun = Ahead::new(OF_DEVICES.contains(&file_system(file)));
         let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed, begun };
         local.note_change();
         local.allow_writes(file)?;
@@ -119,12 +133,7 @@ impl LocalFile {
             return Ok(());
         }
         let mut ways = Ways::new(file, true)?;
-        // SAFETY: a structure to write to.
-        let kind = unsafe {
-            let mut about: libc::statfs = std::mem::zeroed();
-            if libc::fstatfs(file.as_raw_fd(), &mut about) == 0 { about.f_type } else { 0 }
-        };
-        if !WRITE_ANYTHING.contains(&kind) {
+        if !WRITE_ANYTHING.contains(&file_system(file)) {
             ways.direct = None;
         }
         self.writes.set(ways);
@@ -286,6 +295,10 @@ impl Backing for LocalFile {
     fn begin_read(&self, request: Request) -> bool {
         let Some(file) = self.direct(&self.reads) else { return false };
         file.number().is_ok_and(|number| self.begun.begin(number, request))
+    }
+
+    fn has_ended(&self, tag: usize) -> bool {
+        self.begun.has_ended(tag)
     }
 
     fn end_read(&self, request: Request) -> Result<usize, Errno> {

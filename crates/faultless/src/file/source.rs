@@ -60,6 +60,9 @@ impl Backing for Source {
     fn begin_read(&self, request: Request) -> bool {
         self.engine().begin_read(request)
     }
+    fn has_ended(&self, tag: usize) -> bool {
+        self.engine().has_ended(tag)
+    }
     fn end_read(&self, request: Request) -> Result<usize, Errno> {
         self.engine().end_read(request)
     }

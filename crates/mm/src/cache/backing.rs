@@ -51,6 +51,11 @@ pub trait Backing: Send + Sync {
         false
     }
 
+    /// Whether a read that was begun has ended, so that its end is not waited for.
+    fn has_ended(&self, _tag: usize) -> bool {
+        true
+    }
+
     /// Waits for the end of a read that was begun; as [`Backing::read`].
     fn end_read(&self, _request: Request) -> Result<usize, Errno> {
         Err(Errno::EINVAL)

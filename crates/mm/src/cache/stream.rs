@@ -24,6 +24,9 @@ use crate::frame::purpose::Need;
 /// For so long, in ms, a reader that does not get on keeps others off.
 const PATIENCE_MS: u32 = 100;
 
+/// After so many frames in a row that do not move there is no use in more: a program that locks its memory, say.
+const MOST_STAYED: u32 = 3;
+
 /// What a frame under way counts as.
 const COMING: Share = Share { free: SLOT_PAGES, held: 0, huge: SLOT_PAGES, mapped: 0 };
 
@@ -33,6 +36,8 @@ pub(super) struct Stream {
     reader: usize,
     /// When that has read last.
     since_ms: u32,
+    /// How many frames in a row did not move to their place.
+    stayed: u32,
     coming: [Option<Coming>; BEGUN],
 }
 
@@ -71,6 +76,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return false;
         }
         let Some(mut stream) = self.stream.try_lock() else { return false };
+        if stream.stayed >= MOST_STAYED {
+            return false;
+        }
         let now = self.store.now_ms();
         if stream.reader != reader && !stream.is_idle() && now.wrapping_sub(stream.since_ms) < PATIENCE_MS {
             return false;
@@ -115,9 +123,16 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.leave_aside(&mut self.stream.lock(), goes, to)
     }
 
-    /// Gives the memory of what is under way back to the kernel, unless a reader is at it; how many slots.
+    /// Gives the memory of what was read and is not yet used back to the kernel, unless a reader is at it; how many
+    /// slots. It does not wait for the device.
     pub(super) fn try_evict_stream(&self) -> usize {
-        self.stream.try_lock().map_or(0, |mut stream| self.leave_aside(&mut stream, |_| true, To::Kernel))
+        let Some(mut stream) = self.stream.try_lock() else { return 0 };
+        let mut gone = 0;
+        for tag in 0..BEGUN {
+            let slot = stream.coming[tag].filter(|_| self.backing.has_ended(tag)).map(|coming| coming.slot);
+            gone += slot.map_or(0, |slot| self.leave_aside(&mut stream, |other| other == slot, To::Kernel));
+        }
+        gone
     }
 
     /// Begins to read a slot, if it is not under way yet.
@@ -160,12 +175,17 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     fn arrive(&self, stream: &mut Stream, tag: usize) {
         let Some(Coming { slot, run }) = stream.coming[tag].take() else { return };
         let read = self.backing.end_read(Request { offset: run.offset, to: run.to, tag });
-        if !self.move_there(slot, run, read) {
-            self.put_aside(run.to.start, To::Store);
+        match self.move_there(slot, run, read) {
+            Some(true) => stream.stayed = 0,
+            stays => {
+                stream.stayed += u32::from(stays.is_some());
+                self.put_aside(run.to.start, To::Store);
+            }
         }
     }
 
-    fn move_there(&self, slot: usize, run: Run, read: Result<usize, Errno>) -> bool {
+    /// Whether the frame has moved. `None`: there was no use in that.
+    fn move_there(&self, slot: usize, run: Run, read: Result<usize, Errno>) -> Option<bool> {
         let change = self.change(slot);
         let is_same = change.is(flag::STREAMED) && self.is_huge_at(slot);
         change.unset(flag::STREAMED);
@@ -173,18 +193,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let here = self.to_read(slot, run.part);
         let is_whole = read.is_ok_and(|read| read >= run.expected) && here.expected == run.expected;
         if !is_same || !is_whole || change.is(flag::FILLED | flag::TABLE | flag::HUGE | flag::WATCHED) {
-            return false;
+            return None;
         }
         let before = self.share(slot);
         if !self.memory.move_in(run.to.start, self.slot_span(slot).start) {
-            return false;
+            return Some(false);
         }
         change.set(flag::HUGE | flag::USED);
         // That it is whole was looked at.
         let _ = self.end(&change, slot, here, read);
         self.tell(before + COMING, self.share(slot));
         self.store.give(run.to.start, Kind::Unbacked);
-        true
+        Some(true)
     }
 
     /// What is under way of slots is waited for, and goes; how many.

@@ -174,7 +174,8 @@ impl<S: Sys> Space<S> {
     }
 
     /// The program says itself whether huge pages come to `span`, which is outside the arena: what was advised there
-    /// counts on, and gets no more advice.
+    /// counts on, and gets no more advice. Beside `span` small pages come from now on: nobody will look what the program
+    /// does there.
     pub fn advised_by_program(&self, span: Span) {
         if !self.may_have_committed(span) {
             return;
@@ -182,7 +183,15 @@ impl<S: Sys> Space<S> {
         let Some(mut table) = self.advices.lock() else { return };
         for place in 0..KNOWN {
             if let Some(known) = table.at(place).filter(|k| !k.cut && !k.span.clip(span).is_empty()) {
-                table.set(place, known.only_counts_as_before(), &self.budget);
+                let mut known = known.only_counts_as_before();
+                let front = Span { end: span.start.max(known.span.start), ..known.span };
+                let back = Span { start: span.end.min(known.span.end), ..known.span };
+                if known.is_advised() && !known.refused && !(front.is_empty() && back.is_empty()) {
+                    let beside = [front, back].into_iter().filter(|part| !part.is_empty());
+                    beside.for_each(|part| self.sys.huge(part, Huge::Refused));
+                    (known.refused, known.whole) = (true, false);
+                }
+                table.set(place, known, &self.budget);
             }
         }
     }

@@ -302,7 +302,7 @@ pub fn remap(args: [usize; 6], make: impl Fn([usize; 6]) -> Answer) -> Answer {
             && (old_bytes.max(new_bytes) >= SLOT || is_known(from) || is_known(to))
             && let Some(engine) = engine::enter_call()
         {
-            remapped(&engine, from, to);
+            remapped(&engine, from, to, flags & libc::MREMAP_DONTUNMAP != 0);
         }
     }
     result
@@ -314,8 +314,8 @@ pub fn unregistered() -> Option<Unregistered> {
     engine::running().filter(|engine| !engine.is_retired()).map(|_| aside(Unregistered::hold))
 }
 
-/// The kernel has resized or moved a mapping.
-fn remapped(engine: &Engine, from: Span, to: Span) {
+/// The kernel has resized or moved a mapping, or its content alone.
+fn remapped(engine: &Engine, from: Span, to: Span, is_left: bool) {
     if to.start == from.start {
         let end = Span { start: to.end.min(from.end), end: to.end.max(from.end) };
         engine.space.uncommitted(end);
@@ -323,7 +323,11 @@ fn remapped(engine: &Engine, from: Span, to: Span) {
     }
     files::gone(from);
     engine.space.uncommitted(to);
-    engine.space.carried(from, to);
+    if is_left {
+        drop(engine.space.emptied(from));
+    } else {
+        engine.space.carried(from, to);
+    }
     engine.space.moved(from, to);
 }
 
