@@ -6,7 +6,7 @@
 //! |---|---|
 //! | an output: behind `-o` and its like, or a new file's path | by its extension |
 //! | a number, alone or behind `=` | by its length in binary, and its unit |
-//! | a file with code or settings: executable, with such an extension,  or the first one behind an interpreter or `-f` | by path, size and time of change |
+//! | a file with code or settings: executable, with such an extension, or the first one behind an interpreter or `-f` | by path, size and time of change |
 //! | every other file: an input | by its extension, and what all of this extension hold, as a power of two |
 //! | everything else | byte by byte |
 //!
