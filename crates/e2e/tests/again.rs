@@ -113,6 +113,25 @@ fn a_compiler_gets_what_it_got_the_first_time() {
     ld.again();
 }
 
+/// Each compile of a build names other files.
+#[test]
+fn a_compile_of_other_files_finds_the_notes_of_the_last() {
+    let Some(gcc) = need("gcc") else { return };
+    let mut gcc = Program::new(gcc, &[]);
+    let words = gcc.words.clone();
+    for (run, name) in ["one", "two", "three"].into_iter().enumerate() {
+        std::fs::write(gcc.file(&format!("{name}.c")), source(2000 + run)).expect("a file of our own");
+        let (source, object) = (format!("{name}.c"), format!("{name}-{run}.o"));
+        gcc.words =
+            words.iter().cloned().chain(["-O0".into(), "-c".into(), source, "-o".into(), object]).collect();
+        assert!(gcc.run("0").handed > 16 << 20);
+        assert_eq!(gcc.notes(), 1, "{name}");
+    }
+    std::fs::write(gcc.file("three.c"), source(1)).expect("a file of our own");
+    gcc.run("0");
+    assert_eq!(gcc.notes(), 2, "much less to compile");
+}
+
 #[test]
 fn python_gets_what_it_got_the_first_time() {
     let Some(python) = need("python3") else { return };

@@ -53,6 +53,8 @@ pub enum Failing {
     Memory,
     /// [`Sys::move_pages`].
     Moves,
+    /// The same, in this thread: [`Sys::may_move`].
+    MovesHere,
     /// [`Sys::isolate`].
     Isolate,
     /// [`Sys::reset`] and [`Sys::discard`]: no more areas, and what it was about is closed.
@@ -252,7 +254,14 @@ impl Sys for Fake {
         true
     }
 
+    fn may_move(&self) -> bool {
+        !self.fails(Failing::MovesHere)
+    }
+
     fn move_pages(&self, from: Span, to: usize) -> Option<usize> {
+        if self.fails(Failing::MovesHere) {
+            return Some(0);
+        }
         if self.fails(Failing::Moves) {
             return None;
         }

@@ -133,6 +133,19 @@ fn what_came_ahead_is_charged_until_the_program_leaves() {
     }
 }
 
+/// A thread that cannot move frames makes none: the program would never get them.
+#[test]
+fn nothing_is_made_for_a_mapping_that_it_cannot_move_to() {
+    let p = Program::new();
+    p.fake.fail(Failing::MovesHere);
+    let span = p.map(40);
+    slots(span).take(20).for_each(|slot| _ = p.walk(slot));
+    assert_eq!(p.count(Counter::BytesTouchedAhead), 0);
+    calls::unmap(&p.space, &p.fake, 0, span);
+    p.rest();
+    assert_eq!((p.space.budget().charged(), p.space.budget().idle()), (0, 0));
+}
+
 /// A reserve that gives less than the program takes leaves the rest to the host.
 #[test]
 fn the_reserve_hears_how_far_a_program_has_come_in_a_large_mapping_of_its_own() {

@@ -148,6 +148,7 @@ impl Sys for Stepped {
         step: load() -> u64;
         last_step: migrate(from: Span, to: usize) -> bool;
         last_step: move_pages(from: Span, to: usize) -> Option<usize>;
+        step: may_move() -> bool;
         last_step: isolate(span: Span) -> Option<Span>;
         step: drop_isolated(span: Span);
         step: forked();

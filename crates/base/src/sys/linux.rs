@@ -270,6 +270,10 @@ impl Sys for Linux {
         moves::move_pages(from, to)
     }
 
+    fn may_move(&self) -> bool {
+        moves::is_open()
+    }
+
     fn can_drop(&self, span: Span) -> bool {
         // It refuses what `MADV_DONTNEED` refuses: locked and unmapped memory. It changes no byte.
         madvise(span, libc::MADV_COLD)

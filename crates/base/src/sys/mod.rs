@@ -162,6 +162,8 @@ pub trait Sys {
     /// of the two is memory of the program. Never replaces a page. Ends where that is not possible: the bytes moved,
     /// whose old place is empty. `None`: this process cannot do that now.
     fn move_pages(&self, from: Span, to: usize) -> Option<usize>;
+    /// Whether this thread has what a move takes now. If not, none of its moves works.
+    fn may_move(&self) -> bool;
     /// Whether the kernel would drop the content of all of a range of the program's, as far as it says beforehand.
     fn can_drop(&self, span: Span) -> bool;
     /// Drops a slot of the program's if it is all zero; whether that was done. Another thread may write to it

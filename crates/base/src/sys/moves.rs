@@ -122,7 +122,12 @@ pub fn move_pages(from: Span, to: usize) -> Option<usize> {
     }
 }
 
-/// The same of a thread that may wait for another one, which opens what it takes.
+/// As [`super::Sys::may_move`].
+pub fn is_open() -> bool {
+    kept().1.is_some()
+}
+
+/// As [`move_pages`], of a thread that may wait for another one, which opens what it takes.
 pub fn move_or_wait(from: Span, to: usize) -> usize {
     let mut has_looked_again = false;
     for _ in 0..TURN_TRIES {

@@ -7,17 +7,19 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::shape::{self, Sum};
+
 /// Of the fields below. Profiles of another version are left alone.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// After that many runs without the library, one is covered again.
 const RECHECK: u32 = 16;
 /// A run without the library that takes this much more memory than before says that the program has changed.
 const MORE: u64 = 1 << 20;
-/// Words that may name files which the program reads.
-const WORDS: usize = 64;
+/// Covered runs without a large request, one after the other, after which a program counts as one that makes none: runs
+/// of one shape may differ.
+const SETTLED: u32 = 4;
 
-/// A program: its file, its words, the files that they name, the directory that it starts in, and settings that decide
-/// what is a large request.
+/// A program: its file, the shape of its words, and settings that decide what is a large request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// The file that is started.
@@ -30,41 +32,15 @@ pub struct Key {
     pub rest: u64,
 }
 
-/// FNV-1a: the same in each build.
-struct Sum(u64);
-
-impl Sum {
-    const fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    /// With the length, so that words do not run into each other.
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
-    }
-}
-
 impl Key {
     /// Of the program in this file, with these words and settings, started in `here`; `None` where that cannot be told.
     pub fn new(file: &Path, words: &[OsString], settings: &[OsString], here: &Path) -> Option<Self> {
         let path = file.canonicalize().ok()?;
         let about = path.metadata().ok()?;
         let mut rest = Sum::new();
-        rest.add(here.as_os_str().as_bytes());
         settings.iter().for_each(|setting| rest.add(setting.as_bytes()));
-        words.iter().for_each(|word| rest.add(word.as_bytes()));
-        // A script that was edited is another program, and so is one with other input.
-        for word in words.iter().skip(1).take(WORDS) {
-            if let Ok(file) = here.join(word).metadata().as_ref()
-                && file.is_file()
-            {
-                rest.add(&file.len().to_le_bytes());
-                rest.add(&file.mtime().to_le_bytes());
-            }
-        }
-        Some(Self { size: about.len(), changed: about.mtime(), path, rest: rest.0 })
+        shape::add(&mut rest, &path, words, here);
+        Some(Self { size: about.len(), changed: about.mtime(), path, rest: rest.get() })
     }
 
     /// The name of its file.
@@ -72,7 +48,7 @@ impl Key {
         let mut all = Sum::new();
         all.add(self.path.as_os_str().as_bytes());
         [self.size, self.changed as u64, self.rest].iter().for_each(|number| all.add(&number.to_le_bytes()));
-        format!("{:016x}", all.0)
+        format!("{:016x}", all.get())
     }
 }
 
@@ -95,9 +71,11 @@ pub struct Entry {
     pub version: u32,
     /// The program.
     pub key: Key,
-    /// Whether it or a program that it started made a large request in its last covered run.
+    /// Whether it or a program that it started made a large request, lately.
     pub is_large: bool,
-    /// Most memory that one of its processes had, in that run.
+    /// Covered runs without one since then.
+    pub small: u32,
+    /// Most memory that one of its processes had, in its last covered run.
     pub peak: u64,
     /// Covered runs, and those without the library since the last of them.
     pub covered: u32,
@@ -123,10 +101,16 @@ impl Entry {
         if !is_large && !seen.is_success {
             return None;
         }
-        let covered = before.as_ref().map_or(0, |before| before.covered).saturating_add(1);
-        let now = Self { version: VERSION, key, is_large, peak: seen.peak, covered, plain: 0 };
+        let was = |of: fn(&Self) -> u32| before.as_ref().map_or(0, of);
+        let covered = was(|before| before.covered).saturating_add(1);
+        let small = if is_large { 0 } else { was(|before| before.small).saturating_add(1) };
+        let was_large = before.as_ref().is_some_and(|before| before.is_large);
+        let stays_large = is_large || was_large && small < SETTLED;
+        let peak = seen.peak;
+        let now = Self { version: VERSION, key, is_large: stays_large, small, peak, covered, plain: 0 };
         // For a program that is covered each time, counting its runs is not worth a write.
-        let is_same = before.is_some_and(|b| b.is_large && is_large && b.peak.abs_diff(now.peak) * 8 <= now.peak);
+        let is_as_before = |b: Self| b.is_large && b.small == 0 && b.peak.abs_diff(peak) <= peak / 8;
+        let is_same = is_large && before.is_some_and(is_as_before);
         (!is_same).then_some(now)
     }
 }
@@ -174,7 +158,14 @@ mod tests {
         assert!(!entry.is_plain());
         assert_eq!(after(Some(entry.clone()), Seen { peak: (1 << 30) + 5, ..large }), None);
         assert_eq!(after(Some(entry.clone()), Seen { peak: 2 << 30, ..large }).unwrap().peak, 2 << 30);
-        assert!(after(Some(entry), SMALL).unwrap().is_plain());
+        // Runs of one shape may differ.
+        let mut entry = entry;
+        for run in 1..=SETTLED {
+            entry = after(Some(entry), SMALL).unwrap();
+            assert_eq!(entry.is_plain(), run == SETTLED);
+        }
+        let again = after(Some(entry), large).unwrap();
+        assert!(!again.is_plain() && !after(Some(again), SMALL).unwrap().is_plain());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `faultless profile`: what is known of programs from earlier runs.
 //!
-//! `entry` says what is noted and when the library is left out, `store` where it lies. A wrong profile costs speed only:
-//! whether a program is covered changes none of its results.
+//! `shape` says which words make a program the same, `entry` what is noted and when the library is left out, `store`
+//! where it lies. A wrong profile costs speed only: whether a program is covered changes none of its results.
 
 mod entry;
+mod shape;
 mod store;
 
 use std::ffi::OsString;

@@ -161,7 +161,8 @@ impl<S: Sys> Space<S> {
                 continue;
             }
             let is_on_budget = self.ahead.prefault_budget.take();
-            if !is_on_budget && !self.may_probe(g) {
+            let probes = || self.may_probe(g) && self.ahead.prefault_budget.take_beyond();
+            if !is_on_budget && !probes() {
                 break;
             }
             g.touched += 1;
@@ -173,16 +174,17 @@ impl<S: Sys> Space<S> {
                 }
                 return Progress::Worked;
             }
-            if is_on_budget {
-                self.ahead.prefault_budget.give_back();
+            match is_on_budget {
+                true => self.ahead.prefault_budget.give_back(),
+                false => self.ahead.prefault_budget.give_back_beyond(),
             }
         }
         // A program that moves is looked after at once.
         if g.reached > old { Progress::Worked } else { Progress::Wait(LOOK_US) }
     }
 
-    /// Whether a slot may be touched beyond the prefault budget, to see what it takes: the program is slow, and its memory
-    /// may be cold. Its own faults may tell that it is not.
+    /// Whether a slot is worth a touch beyond the prefault budget, to see what it takes: the program is slow, and its
+    /// memory may be cold. Its own faults may tell that it is not.
     fn may_probe(&self, g: &Growth) -> bool {
         let passed = g.reached - g.begin;
         let us = u64::from(self.now_ms().wrapping_sub(g.since_ms)) * 1000;

@@ -77,6 +77,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         let Some(mut stream) = self.stream.try_lock() else { return false };
         if stream.stayed >= MOST_STAYED {
+            self.leave_aside(&mut stream, |_| true, To::Store);
+            self.backing.end_begun();
             return false;
         }
         let now = self.store.now_ms();

@@ -9,6 +9,8 @@ use faultless_base::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Slots on budget at first, and at most (128 MiB).
 const FIRST: usize = 2;
 const MOST: usize = 64;
+/// Slots beyond the budget, to see what they take, of which it is not seen yet that the program uses them.
+const BEYOND: usize = 2;
 /// This many that were used are good for one more.
 const SHARE: usize = 32;
 
@@ -18,11 +20,13 @@ pub(crate) struct PrefaultBudget {
     left: AtomicUsize,
     /// Slots that were taken on it, and that the program was not seen to use.
     taken: AtomicUsize,
+    /// The same beyond the budget.
+    beyond: AtomicUsize,
 }
 
 impl PrefaultBudget {
     pub(crate) fn new() -> Self {
-        Self { left: AtomicUsize::new(FIRST * SHARE), taken: AtomicUsize::new(0) }
+        Self { left: AtomicUsize::new(FIRST * SHARE), taken: AtomicUsize::new(0), beyond: AtomicUsize::new(0) }
     }
 
     /// Whether one more slot may be brought; it is taken then.
@@ -32,17 +36,33 @@ impl PrefaultBudget {
         is_taken
     }
 
+    /// Whether one more slot may be brought beyond the budget; it is taken then.
+    pub(crate) fn take_beyond(&self) -> bool {
+        self.beyond.fetch_update(Relaxed, Relaxed, |beyond| (beyond < BEYOND).then_some(beyond + 1)).is_ok()
+    }
+
     /// One that was taken was not brought.
     pub(crate) fn give_back(&self) {
         self.end(1);
         self.left.fetch_add(SHARE, Relaxed);
     }
 
+    /// The same of one beyond the budget.
+    pub(crate) fn give_back_beyond(&self) {
+        self.end_beyond(1);
+    }
+
     /// The program uses `n` slots of those that were brought. Some may have been brought beyond the budget: they stand
     /// for slots that were taken and lost, and are worth no more than that.
     pub(crate) fn note_used(&self, n: usize) {
+        self.end_beyond(n);
         let back = self.end(n) * SHARE + n;
         let _ = self.left.fetch_update(Relaxed, Relaxed, |left| Some((left + back).min(MOST * SHARE)));
+    }
+
+    fn end_beyond(&self, n: usize) {
+        let end = |beyond: usize| (n > 0 && beyond > 0).then(|| beyond.saturating_sub(n));
+        let _ = self.beyond.fetch_update(Relaxed, Relaxed, end);
     }
 
     /// Up to `n` slots that were taken are so no more: how many.
@@ -70,6 +90,19 @@ mod tests {
         assert!(budget.take());
         budget.note_used(1000 * MOST);
         assert_eq!((0..).take_while(|_| budget.take()).count(), MOST);
+    }
+
+    #[test]
+    fn few_are_beyond_it_that_the_program_is_not_seen_to_use() {
+        let budget = PrefaultBudget::new();
+        let take_all = || (0..).take_while(|_| budget.take_beyond()).count();
+        assert_eq!(take_all(), BEYOND);
+        budget.note_used(1);
+        assert_eq!(take_all(), 1);
+        budget.give_back_beyond();
+        assert_eq!(take_all(), 1);
+        budget.note_used(5 * BEYOND);
+        assert_eq!(take_all(), BEYOND);
     }
 
     #[test]

@@ -258,10 +258,17 @@ impl<S: Sys> Space<S> {
             if granted == 0 {
                 break;
             }
-            self.touch_for_program(shard, one.first, Huge::Advised, |at| {
+            let touch = |at| {
                 self.sys.touch(at);
                 true
-            });
+            };
+            if !self.touch_for_program(shard, one.first, Huge::Advised, touch) {
+                // It is as the slots behind it.
+                let slots = shard.slots;
+                slots.clear(one.first, flag::ADVISED | flag::FRESH);
+                self.budget.discharge(slots.clear(one.first, flag::CHARGED) as usize);
+                break;
+            }
             probed += 1;
         }
         probed

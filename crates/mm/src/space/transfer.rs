@@ -269,7 +269,7 @@ impl<S: Sys> Space<S> {
     /// moved. One that cannot move goes back, so that no more are idle than the budget says. Whether one was made.
     pub(crate) fn bring_new(&self, cpu: usize, i: Slot, huge: Huge) -> bool {
         // On its way it is there beside what it is for, which the program may touch meanwhile.
-        if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 {
+        if !self.can_move() || self.is_looked_at() || self.budget.room() == 0 || !self.sys.may_move() {
             return false;
         }
         let shard = self.shard(cpu);

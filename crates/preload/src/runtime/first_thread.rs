@@ -1,6 +1,7 @@
 //! Before the program's first thread: afterwards no file can be put in its table of descriptors without another
 //! thread seeing that (`base/src/sys/open.rs`). So what the engine needs there for the program's threads is opened
-//! here, whether or not it has started.
+//! here, whether or not it has started. A program may start a thread past these functions. So the engine opens
+//! the same when it starts, if there is no other thread yet.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
