@@ -498,3 +498,23 @@ fn what_the_program_advises_itself_gets_no_advice_any_more() {
     (0..10).for_each(|_| _ = p.space.step());
     assert!((0..64).all(|i| !p.fake.page(span.start + i * SLOT).huge));
 }
+
+/// Where it advises a part, the rest is not left with advice of ours that nobody looks after.
+#[test]
+fn beside_what_the_program_advises_itself_nothing_stays_advised() {
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (8 * SLOT) as u64);
+    let span = p.fake.map(200 * SLOT);
+    p.space.committed(span);
+    p.fake.write(span, 7);
+    (0..4).for_each(|_| _ = p.space.step());
+    let huge = |i: &usize| p.fake.page(span.start + i * SLOT).huge;
+    assert_eq!((0..200).filter(huge).count(), 200, "it is used throughout");
+    let part = Span::new(span.start + 50 * SLOT, SLOT);
+    p.fake.huge(part, Huge::Advised);
+    p.space.advised_by_program(part);
+    assert_eq!((0..200).filter(huge).collect::<Vec<_>>(), [50]);
+    p.fake.empty(span);
+    (0..10).for_each(|_| _ = p.space.step());
+    assert_eq!((0..200).filter(huge).collect::<Vec<_>>(), [50]);
+}
