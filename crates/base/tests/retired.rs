@@ -1,6 +1,6 @@
 //! The places of isolated ranges go back while threads have some. Alone in its process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use faultless_base::sys::Sys;
 use faultless_base::sys::isolate;
@@ -35,24 +35,25 @@ fn only_what_a_thread_has_stays_and_only_as_long() {
     let first = held.start / SLOT * SLOT;
     // Others come and go meanwhile.
     let ended = AtomicBool::new(false);
-    let turns = std::thread::scope(|scope| {
-        let others = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let mut turns = 0;
+    let turns = [const { AtomicUsize::new(0) }; 2];
+    std::thread::scope(|scope| {
+        let others = [0, 1].map(|i| {
+            let (turns, ended) = (&turns[i], &ended);
+            scope.spawn(move || {
                 while let Some(there) = isolated() {
                     Linux.drop_isolated(there);
-                    turns += 1;
+                    turns.fetch_add(1, Ordering::SeqCst);
                 }
                 assert!(ended.load(Ordering::SeqCst), "a place is free before the end");
-                turns
             })
         });
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        let waits = |i: usize| turns[i].load(Ordering::SeqCst) < 10 && !others[i].is_finished();
+        while waits(0) || waits(1) {
+            std::thread::yield_now();
+        }
         ended.store(true, Ordering::SeqCst);
         isolate::retire();
-        others.map(|other| other.join().unwrap())
     });
-    assert!(turns.iter().all(|turns| *turns > 0), "{turns:?}");
 
     let all = Span::new(first, PLACES * BYTES_EACH);
     let left = || (all.start..all.end).step_by(PAGE).filter(|&page| is_mapped(page)).collect::<Vec<_>>();
