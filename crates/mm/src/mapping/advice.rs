@@ -256,6 +256,9 @@ impl<S: Sys> Space<S> {
             let paid = cost(more).min(granted);
             self.budget.discharge(granted - paid);
             known.charged += paid;
+            if before == 0 {
+                self.keep_whole(known.span.start);
+            }
             known.depth += more;
             known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
         }

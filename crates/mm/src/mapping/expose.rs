@@ -9,8 +9,9 @@
 
 use faultless_base::sync::atomic::Ordering::Relaxed;
 use faultless_base::sys::{Huge, Sys};
-use faultless_base::{SLOT, Slot, Span};
+use faultless_base::{PAGE, SLOT, Slot, Span};
 
+use crate::frame::buddy::Kind;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 
@@ -141,6 +142,19 @@ impl<S: Sys> Space<S> {
         let _replaced = self.replace(all);
         self.sys.huge(all, Huge::Refused);
         self.lent_in(all).for_each(|i| _ = slots.mark(i, flag::ADVISED));
+    }
+
+    /// Part of a mapping that begins at `start` is about to be advised, and nothing of it is there yet. The kernel makes no
+    /// area of two whose first pages came while they were two (`anon_vma`). So it makes that ready now for all of it, as for
+    /// a page that moves there. None does.
+    pub(crate) fn keep_whole(&self, start: usize) {
+        if self.is_looked_at() || !self.sys.may_move() {
+            return;
+        }
+        let hole = |shard: &Shard| shard.lock_soon()?.take_holes(1, 1, &self.sys);
+        let Some((shard, e)) = self.all_shards().find_map(|shard| Some((shard, hole(shard)?))) else { return };
+        let _ = self.sys.move_pages(Span::new(shard.span(e).start, PAGE), start);
+        self.put_back(shard, e, Kind::Unbacked, 0);
     }
 
     /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then. It may,

@@ -186,9 +186,10 @@ mod tests {
     }
 
     proptest! {
+        // Warm touches take 0.1 to 0.2 ms. From a third of one on, a single long one makes the mean dearer.
         #[test]
         fn warm_memory_is_never_cold_for_all_that_one_touch_takes_long(
-            warm in prop::collection::vec(1_000u64..400_000, 1..60), at in 0usize..60, long: u64,
+            warm in prop::collection::vec(1_000u64..330_000, 1..60), at in 0usize..60, long: u64,
         ) {
             let w = grown();
             for (i, ns) in warm.iter().enumerate() {

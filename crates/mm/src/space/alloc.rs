@@ -213,6 +213,9 @@ impl<S: Sys> Space<S> {
             small = self.huge_cost.is_too_cold(|| self.now_ms());
         }
         let behind = e.behind(probed);
+        if !small && self.is_program(shard) && self.budget.room().min(self.budget.trust()) < behind.n {
+            self.keep_whole(shard.span(e).start);
+        }
         let advised = probed + if small { 0 } else { self.advise(shard, behind, whole) };
         let rest = e.behind(advised);
         if rest.slots().any(|i| shard.slots.has(i, flag::ADVISED)) {
@@ -262,14 +265,11 @@ impl<S: Sys> Space<S> {
                 self.sys.touch(at);
                 true
             };
-            if !self.touch_for_program(shard, one.first, Huge::Advised, touch) {
-                // It is as the slots behind it.
-                let slots = shard.slots;
-                slots.clear(one.first, flag::ADVISED | flag::FRESH);
-                self.budget.discharge(slots.clear(one.first, flag::CHARGED) as usize);
+            let is_there = self.touch_for_program(shard, one.first, Huge::Advised, touch);
+            probed += 1;
+            if !is_there {
                 break;
             }
-            probed += 1;
         }
         probed
     }
