@@ -32,7 +32,6 @@ tests! {
     sealed_memory: recycles("given.c", &["sealed"]);
     attributes_end_with_their_mapping: recycles("given.c", &["advised"]);
     locked_memory: recycles("given.c", &["locked"]);
-    the_first_thread_starts_past_the_library: recycles("unseen_thread.c", &[""]);
     a_page_is_dropped_once: recycles("drops_once.c", &[""]);
     pages_in_a_pipe_outlive_their_mapping: recycles("held.c", &["pipe", "pipe dropped"]);
     sockets_and_rings_from_elsewhere:

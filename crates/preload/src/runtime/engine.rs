@@ -6,7 +6,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use faultless_base::sync::Starter;
-use faultless_base::sys::linux::{self, Linux};
+use faultless_base::sys::linux::Linux;
 use faultless_base::sys::raw::{self, NoSignals, syscall};
 use faultless_base::sys::{home, isolate, open, stack, thread};
 use faultless_base::{Errno, Span};
@@ -244,14 +244,7 @@ fn start() -> Option<&'static Engine> {
     if raw::may_call() && comes_home() {
         // The program's thread may have little stack.
         // Whether it is confined is asked before there is another thread for it.
-        let build = || {
-            if settings::is_confined() {
-                return None;
-            }
-            // A program may start threads in ways that are not seen (`first_thread.rs`): this may be the last moment.
-            linux::keep_descriptors();
-            open::apart(build).flatten()
-        };
+        let build = || if settings::is_confined() { None } else { open::apart(build).flatten() };
         let arena = Cell::new(None);
         let build = || {
             if !RETIRED.load(Ordering::SeqCst) {
