@@ -58,7 +58,7 @@ impl<S: Sys> Space<S> {
         let number = table.number();
         let mut known = Known::new(number, inner, share, groups);
         known.told = count(told);
-        let trusted = table.all().map(Known::on_trust).sum();
+        let trusted = table.on_trust();
         table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
             self.advise_known(known, trusted, false);
@@ -106,7 +106,7 @@ impl<S: Sys> Space<S> {
             if let Some(at) = at {
                 self.sys.huge(part, Huge::Refused);
                 table.set(at, known.again(number, part), &self.budget);
-                let trusted = table.all().map(Known::on_trust).sum();
+                let trusted = table.on_trust();
                 if let Some(again) = table.at_mut(at) {
                     self.advise_known(again, trusted, false);
                 }
@@ -305,7 +305,7 @@ impl<S: Sys> Space<S> {
             // The program may have unmapped or emptied it meanwhile, or another thread may have looked.
             let same =
                 |k: &&mut Known| (k.number, k.span, k.use_) == (seen.number, seen.span, seen.use_) && !k.cut;
-            let all: usize = table.all().map(Known::on_trust).sum();
+            let all = table.on_trust();
             if let Some(known) = table.at_mut(place).filter(same) {
                 let others = all - known.on_trust();
                 let learn = || self.learn(known, &look, (others, cold));

@@ -12,6 +12,7 @@ use faultless_base::sys::{Huge, Sys};
 use faultless_base::{PAGE, SLOT, Slot, Span};
 
 use crate::frame::buddy::Kind;
+use crate::frame::extent::Extent;
 use crate::frame::slot::{State, flag};
 use crate::space::{Shard, Space};
 
@@ -151,10 +152,15 @@ impl<S: Sys> Space<S> {
         if self.is_looked_at() || !self.sys.may_move() {
             return;
         }
-        let hole = |shard: &Shard| shard.lock_soon()?.take_holes(1, 1, &self.sys);
-        let Some((shard, e)) = self.all_shards().find_map(|shard| Some((shard, hole(shard)?))) else { return };
+        let Some((shard, e)) = self.take_hole(self.all_shards()) else { return };
         let _ = self.sys.move_pages(Span::new(shard.span(e).start, PAGE), start);
         self.put_back(shard, e, Kind::Unbacked, 0);
+    }
+
+    /// A slot without memory, of the first of these shards whose lock is free and that has one.
+    fn take_hole<'a>(&'a self, shards: impl IntoIterator<Item = &'a Shard>) -> Option<(&'a Shard, Extent)> {
+        let hole = |shard: &Shard| shard.lock_soon()?.take_holes(1, 1, &self.sys);
+        shards.into_iter().find_map(|shard| Some((shard, hole(shard)?)))
     }
 
     /// Whether the engine may have asked for small pages in `span`, which is plain memory of the program then. It may,
@@ -186,10 +192,7 @@ impl<S: Sys> Space<S> {
     /// the kernel holds the page for a moment.
     fn take_unused(&self, cpu: usize, slot: Span) -> bool {
         let shards = core::iter::once(self.shard(cpu)).chain(self.all_shards());
-        let hole = |shard: &Shard| shard.lock_soon()?.take_holes(1, 1, &self.sys);
-        let Some((shard, e)) = shards.into_iter().find_map(|shard| Some((shard, hole(shard)?))) else {
-            return false;
-        };
+        let Some((shard, e)) = self.take_hole(shards) else { return false };
         let dropped = self.sys.drop_zero(slot, shard.span(e));
         self.put_back_empty(shard, e, 0);
         dropped.is_some()
