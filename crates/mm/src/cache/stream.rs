@@ -15,7 +15,7 @@ use faultless_base::{Errno, SLOT, SLOT_PAGES, Span};
 use crate::cache::Cache;
 use crate::cache::backing::{BEGUN, Backing, Request};
 use crate::cache::evict::To;
-use crate::cache::fill::{Run, Stage};
+use crate::cache::fill::Run;
 use crate::cache::index::{Entry, flag};
 use crate::cache::share::Share;
 use crate::frame::buddy::Kind;
@@ -156,7 +156,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         }
         let Some(frame) = self.take_frame(Need::Any) else { return Comes::Later };
         let run = self.to_read(slot, part);
-        let run = Run { to: Span::new(frame.at, run.to.bytes()), stage: Stage::Frame, ..run };
+        let run = Run { to: Span::new(frame.at, run.to.bytes()), ..run };
         self.tell(Share::default(), COMING);
         let is_marked = self.index.try_change(slot).is_some_and(|change| {
             let is_empty = !change.is(NOT_EMPTY);
