@@ -1,26 +1,32 @@
 //! `faultless bench cold`: programs on a machine whose free memory was idle, with and without the warm reserve.
 //!
 //! Before each run the machine is left idle for a while, so that a hypervisor which takes idle memory has it. The
-//! daemon of the reserve has a socket of its own, and runs during the runs of its way alone.
+//! daemon of the reserve runs during the runs of its way alone. With `--warm` there is no idleness, and no reserve:
+//! before each run another process touches memory.
+
+mod reserve;
+mod work;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
+use clap::ValueEnum as _;
 
+use self::reserve::Reserve;
+use self::work::{Way, Work};
 use super::aims::Aims;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::Session;
-use super::plan::{Context, Launch, Row, Section};
+use super::plan::{Context, Launch, Row};
+use super::rule::Aim;
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Same, Turns, ratio};
-use super::undo::Undo;
-use super::{parts, programs, schedule};
+use super::{parts, schedule};
 use faultless_measure::paired::median;
 use faultless_page::stats::Counter;
 
@@ -42,6 +48,9 @@ pub struct Args {
     /// More programs, which the default time does not have room for: an hour and a half.
     #[arg(long)]
     full: bool,
+    /// On memory that was in use just before: by default Polars, Java, DuckDB and PyArrow.
+    #[arg(long, conflicts_with = "idle")]
+    warm: bool,
     /// Rounds.
     #[arg(long, default_value = "3", value_name = "N")]
     rounds: NonZeroUsize,
@@ -59,179 +68,10 @@ pub struct Args {
     quick: bool,
 }
 
-/// The rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Work {
-    /// The first touch of 1.5 GiB.
-    Touch,
-    /// Python starts, and ends.
-    Python,
-    /// gcc -O0.
-    Gcc,
-    /// Polars, join and group by.
-    Polars,
-    /// make, several C files at once; with --full.
-    Make,
-    /// NumPy; with --full.
-    Numpy,
-    /// Node; with --full.
-    Node,
-    /// Java; with --full.
-    Java,
-    /// DuckDB; with --full.
-    Duckdb,
-    /// PyArrow; with --full.
-    Pyarrow,
-    /// pandas reads a table from text; with --full.
-    Pandas,
-    /// ld joins object files; with --full.
-    Ld,
-    /// ImageMagick; with --full.
-    Magick,
-    /// A script like configure; with --full.
-    Configure,
-}
-
-/// Those of the default time.
-const DEFAULT: [Work; 4] = [Work::Touch, Work::Python, Work::Gcc, Work::Polars];
-
-impl Work {
-    fn row(self) -> Row {
-        let title = |title: &str| Row::new("cold", Section::Programs, title);
-        match self {
-            Self::Touch => {
-                title("first touch of 1.5 GiB").looping(|c| format!("first --size {} --busy 0", c.size(TOUCHED)))
-            }
-            Self::Python => title("Python starts").program(|c| {
-                let python = Command::new(&c.python).args(["-c", "import sys; print(sys.executable)"]).output();
-                let found = python.map_err(|error| format!("not installed: {} ({error})", c.python))?;
-                let path = String::from_utf8_lossy(&found.stdout).trim().to_owned();
-                Ok(Launch::new(path, ["-c", "import json, decimal, asyncio"]))
-            }),
-            Self::Gcc => programs::gcc(),
-            Self::Polars => programs::polars("polars"),
-            Self::Make => programs::make(),
-            Self::Numpy => programs::numpy(),
-            Self::Node => programs::node(),
-            Self::Java => programs::java(false).swap_remove(0),
-            Self::Duckdb => programs::duckdb(),
-            Self::Pyarrow => programs::pyarrow(),
-            Self::Pandas => programs::pandas(),
-            Self::Ld => programs::ld(),
-            Self::Magick => programs::magick(),
-            Self::Configure => programs::configure(),
-        }
-    }
-}
-
-impl Work {
-    /// What the reserve is to give.
-    fn aims(self, aims: &mut Aims, title: &str, rounds: &Rounds<Way, Measured>) {
-        let beside = |other: Way| ratio(rounds, &Way::Reserve, &other, |run| run.sample.wall);
-        let faster = |other: Way| ratio(rounds, &other, &Way::Reserve, |run| run.sample.wall);
-        let named = |other: Way| format!("{title}, with the reserve, beside {}", other.name());
-        match self {
-            Self::Touch => {
-                aims.at_least(&named(Way::Plain), 5.0, faster(Way::Plain));
-                aims.at_least(&named(Way::Huge), 10.0, faster(Way::Huge));
-            }
-            Self::Polars | Self::Java | Self::Numpy | Self::Gcc => {
-                aims.at_most(&named(Way::Warm), 1.1, beside(Way::Warm));
-                aims.at_most(&named(Way::Plain), 1.0, beside(Way::Plain));
-            }
-            _ => aims.at_most(&named(Way::Plain), 1.0, beside(Way::Plain)),
-        }
-    }
-}
-
-/// Who runs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    Plain,
-    Huge,
-    Run,
-    /// After a run that left notes of the program.
-    Again,
-    Reserve,
-    /// Without idleness, after another process touched memory.
-    Warm,
-}
-
-impl Way {
-    const ALL: [Self; 6] = [Self::Plain, Self::Huge, Self::Run, Self::Again, Self::Reserve, Self::Warm];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Huge => "huge pages always",
-            Self::Run => "run, the first time",
-            Self::Again => "run, the second time",
-            Self::Reserve => "run, the first time, with the reserve",
-            Self::Warm => "run, the first time, memory in use before",
-        }
-    }
-}
-
-/// A daemon, which ends with this.
-struct Reserve {
-    daemon: Daemon,
-    _undo: Undo,
-}
-
-/// How it is spoken to.
-#[derive(Clone)]
-struct Daemon {
-    exe: PathBuf,
-    socket: PathBuf,
-}
-
-impl Reserve {
-    /// Starts one, and waits until it holds `bytes`.
-    fn start(exe: &Path, dir: &Path, bytes: u64) -> Result<Self, String> {
-        let daemon = Daemon { exe: exe.to_owned(), socket: dir.join("warm/socket") };
-        let undone = daemon.clone();
-        let reserve = Self { daemon: daemon.clone(), _undo: Undo::by(move || _ = undone.say(&["stop"])) };
-        let size = bytes.to_string();
-        daemon.say(&["start", "--force", "--keep", "5m", "--size", &size])?;
-        let end = std::time::Instant::now() + LIMIT;
-        while daemon.held()? < bytes {
-            if std::time::Instant::now() > end {
-                return Err("the reserve does not fill".into());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(reserve)
-    }
-}
-
-impl Daemon {
-    fn say(&self, args: &[&str]) -> Result<Vec<u8>, String> {
-        let mut command = Command::new(&self.exe);
-        command.arg("warm").args(args).env("FAULTLESS_WARM", &self.socket).stderr(Stdio::inherit());
-        let out = command.output().map_err(|error| format!("{}: {error}", self.exe.display()))?;
-        if out.status.success() { Ok(out.stdout) } else { Err(format!("warm {args:?}: {}", out.status)) }
-    }
-
-    fn status(&self, key: &str) -> Result<serde_json::Value, String> {
-        let status: serde_json::Value =
-            serde_json::from_slice(&self.say(&["status", "--json"])?).map_err(|error| error.to_string())?;
-        status.get(key).cloned().ok_or_else(|| format!("no {key}"))
-    }
-
-    fn held(&self) -> Result<u64, String> {
-        self.status("held_bytes")?.as_u64().ok_or_else(|| "held_bytes is no number".into())
-    }
-
-    /// Seconds of a processor that it took by now.
-    fn processor(&self) -> Result<f64, String> {
-        let seconds = |key| self.status(key)?.as_f64().ok_or_else(|| format!("{key} is no number"));
-        Ok(seconds("user_s")? + seconds("system_s")?)
-    }
-}
-
 struct Runs<'a> {
     context: &'a Context,
-    idle: Duration,
+    /// Before each run; without it, another process touches memory.
+    idle: Option<Duration>,
     huge: Option<Huge>,
 }
 
@@ -257,21 +97,22 @@ impl Runs<'_> {
         let read = |sample| schedule::read(row, launch, 0, sample);
         let notes = tempfile::tempdir_in(&c.dir).map_err(|error| error.to_string())?;
         let mut command = self.command(launch, way, notes.path());
-        if way == Way::Again {
-            read(measure(&mut self.command(launch, way, notes.path()), LIMIT)?)?;
-        }
+        let first = match way {
+            Way::Again => Some(read(measure(&mut self.command(launch, way, notes.path()), LIMIT)?)?.0.sample),
+            _ => None,
+        };
         let reserve = match way {
             Way::Reserve => Some(Reserve::start(&c.exe, &c.dir, c.size(RESERVE))?),
             _ => None,
         };
         reserve.iter().for_each(|reserve| _ = command.env("FAULTLESS_WARM", &reserve.daemon.socket));
-        match way {
-            Way::Warm => {
+        match self.idle {
+            Some(idle) if way != Way::Warm => std::thread::sleep(idle),
+            _ => {
                 let mut warm = Command::new(&c.own);
                 warm.args(["loop", "warm", "--size"]).arg(c.size(RESERVE).to_string()).env_remove("LD_PRELOAD");
                 measure(&mut warm, LIMIT)?;
             }
-            _ => std::thread::sleep(self.idle),
         }
         let before = reserve.as_ref().map(|reserve| reserve.daemon.processor()).transpose()?;
         let _always = match (&self.huge, way) {
@@ -285,7 +126,8 @@ impl Runs<'_> {
             Way::Plain | Way::Huge => None,
             _ => Some(Ahead::read(&notes.path().join(COUNTED))?),
         };
-        Ok((Measured { sample: run.sample, daemon, ahead }, sum))
+        let earlier = first.and_then(|sample| sample.peak).map(|peak| peak.bytes);
+        Ok((Measured { sample: run.sample, earlier, daemon, ahead }, sum))
     }
 }
 
@@ -294,6 +136,8 @@ impl Runs<'_> {
 struct Measured {
     #[serde(flatten)]
     sample: Sample,
+    /// The peak of the run before, of which there are notes.
+    earlier: Option<u64>,
     daemon: Option<f64>,
     ahead: Option<Ahead>,
 }
@@ -308,6 +152,12 @@ struct Ahead {
 }
 
 impl Ahead {
+    /// The share that nobody used.
+    fn unused_of(all: impl Iterator<Item = Self>) -> Option<f64> {
+        let (seen, unused) = all.fold((0, 0), |(seen, unused), ahead| (seen + ahead.seen, unused + ahead.unused));
+        (seen > 0).then(|| unused as f64 / seen as f64)
+    }
+
     /// From what `run` says of a program.
     fn read(path: &Path) -> Result<Self, String> {
         let text = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -337,10 +187,12 @@ pub fn main(args: &Args) -> Result<()> {
             None
         }
     };
-    let ways: Vec<_> = Way::ALL.into_iter().filter(|way| huge.is_some() || *way != Way::Huge).collect();
-    let runs = Runs { context: &context, idle: Duration::from_secs(args.idle), huge };
+    let all_ways = if args.warm { &Way::IN_USE[..] } else { &Way::ALL };
+    let ways: Vec<_> = all_ways.iter().copied().filter(|way| huge.is_some() || *way != Way::Huge).collect();
+    let runs = Runs { context: &context, idle: (!args.warm).then(|| Duration::from_secs(args.idle)), huge };
     let mut all = BTreeMap::new();
     let mut aims = Aims::default();
+    let mut unused = Vec::new();
     let mut table = table::new_table(&[
         "work",
         "way",
@@ -355,7 +207,7 @@ pub fn main(args: &Args) -> Result<()> {
         "to plain",
     ]);
     let is_wanted = |work: &&Work| match args.only.is_empty() {
-        true => args.full || DEFAULT.contains(work),
+        true => args.full || if args.warm { &work::IN_USE } else { &work::DEFAULT }.contains(work),
         false => args.only.contains(work),
     };
     for work in Work::value_variants().iter().filter(is_wanted) {
@@ -377,12 +229,23 @@ pub fn main(args: &Args) -> Result<()> {
             computed.check(sum).map(|()| measured)
         };
         let rounds = turns.run(&ways, |way| way.name().into(), once);
-        work.aims(&mut aims, &row.title, &rounds);
+        match args.warm {
+            true => work::aims_in_use(&mut aims, &row.title, &rounds, session.machine.budget),
+            false => work.aims(&mut aims, &row.title, &rounds),
+        }
+        unused.extend(rounds.get(&Way::Again).into_iter().flatten().filter_map(|run| run.ahead));
         add_rows(&mut table, &row.title, &rounds);
         let named = rounds.into_iter().map(|(way, samples)| (way.name(), samples));
         all.insert(format!("{work:?}"), named.collect::<BTreeMap<_, _>>());
     }
-    println!("{} s of idleness before each run, but for the last way.\n\n{table}\n", args.idle);
+    match args.warm {
+        true => println!("Before each run another process touched memory.\n\n{table}\n"),
+        false => println!("{} s of idleness before each run, but for the last way.\n\n{table}\n", args.idle),
+    }
+    if let Some(share) = Ahead::unused_of(unused.iter().copied()) {
+        let line = format!("brought ahead and never used, of all rows, the second time: {:.1} %", share * 100.0);
+        aims.counted(format!("{line}, aimed at less than 5 %"), share, Aim::AtMost(0.05));
+    }
     aims.print();
     if let Some(path) = &args.json {
         parts::save(path, &serde_json::to_string_pretty(&all).context("JSON")?)?;
@@ -403,8 +266,7 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
         let peak = middle(&|run| run.sample.peak.map(|peak| peak.bytes as f64));
         let daemon = middle(&|run| run.daemon);
         let touched = middle(&|run| run.ahead.map(|ahead| ahead.touched as f64));
-        let all = runs.iter().filter_map(|run| run.ahead);
-        let (seen, unused) = all.fold((0, 0), |(seen, unused), ahead| (seen + ahead.seen, unused + ahead.unused));
+        let unused = Ahead::unused_of(runs.iter().filter_map(|run| run.ahead));
         table.add_row([
             title.to_owned(),
             way.name().to_owned(),
@@ -414,7 +276,7 @@ fn add_rows(table: &mut comfy_table::Table, title: &str, rounds: &Rounds<Way, Me
             faults.map_or(NOTHING.into(), |faults| format!("{faults:.0}")),
             peak.map_or(NOTHING.into(), table::bytes),
             touched.map_or(NOTHING.into(), table::bytes),
-            if seen > 0 { format!("{:.1} %", unused as f64 / seen as f64 * 100.0) } else { NOTHING.into() },
+            unused.map_or(NOTHING.into(), |share| format!("{:.1} %", share * 100.0)),
             daemon.map_or(NOTHING.into(), table::seconds),
             to_plain.map_or(NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);
