@@ -209,3 +209,28 @@ fn beside_what_the_program_advises_itself_nothing_stays_advised() {
     (0..10).for_each(|_| _ = p.space.step());
     assert_eq!((0..200).filter(huge).collect::<Vec<_>>(), [50]);
 }
+
+/// Zeroes that the program writes show nothing. What is used sparsely afterwards is still seen.
+#[test]
+fn what_is_filled_with_zeroes_is_not_taken_for_memory_that_is_used_sparsely() {
+    const SLOTS: usize = 2048;
+    let p = Program::new();
+    p.knobs.set(Knob::Budget, (4 * SLOTS * SLOT) as u64);
+    let span = p.fake.map(SLOTS * SLOT);
+    p.space.committed(span);
+    let part = |from: usize, n: usize| Span::new(span.start + from * SLOT, n * SLOT);
+    let advised = |from: usize| (from..SLOTS).filter(|i| p.fake.page(span.start + i * SLOT).huge).count();
+    p.fake.write(part(0, 64), 7);
+    (0..10).for_each(|_| _ = p.space.step());
+    assert_eq!(advised(0), SLOTS, "it is used throughout");
+    p.fake.write(part(64, 448), 0);
+    (0..10).for_each(|_| _ = p.space.step());
+    let left_out = (SLOTS - 512) / 32;
+    assert!(advised(512) >= SLOTS - 512 - left_out, "{} of {}", advised(512), SLOTS - 512);
+    for i in 512..1024 {
+        p.fake.write(Span::new(span.start + i * SLOT, PAGE), 7);
+        _ = p.space.step();
+    }
+    (0..10).for_each(|_| _ = p.space.step());
+    assert_eq!(advised(1024), 0, "a page of each slot was used");
+}

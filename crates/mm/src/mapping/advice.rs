@@ -2,9 +2,10 @@
 //!
 //! Large ones get huge-page advice, as far as the budget goes, in groups that leave one slot out each
 //! (`state/known.rs`). From time to time a look finds out how densely the program uses a mapping: page by page in the
-//! slots left out, by the content in the others. Content shows nothing where the program writes zeroes. What is used
-//! densely is no longer charged, and gives room for more advice. A mapping of which much was used densely is trusted
-//! beyond the budget; one that is used sparsely gets no more advice.
+//! slots left out, by the content in the others. Content shows nothing where the program writes zeroes, so only the
+//! slots left out can tell that use is sparse. What is used densely is no longer charged, and gives room for more
+//! advice. A mapping of which much was used densely is trusted beyond the budget; one that is used sparsely gets no
+//! more advice.
 //!
 //! The program may unmap such memory at any time by ways that are not seen here, so it is only ever read by means
 //! that cannot fault, and never written.
@@ -19,7 +20,7 @@ use crate::space::account::SAMPLED_PAGES;
 use crate::space::progress::Progress;
 use crate::state::advices::{Emptying, KNOWN};
 use crate::state::announced::expected;
-use crate::state::known::{Known, MOST_PARTS, Use, count};
+use crate::state::known::{Known, LeftOut, MOST_PARTS, Use, count};
 use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
@@ -189,7 +190,7 @@ impl<S: Sys> Space<S> {
                 if known.is_advised() && !known.refused && !(front.is_empty() && back.is_empty()) {
                     let beside = [front, back].into_iter().filter(|part| !part.is_empty());
                     beside.for_each(|part| self.sys.huge(part, Huge::Refused));
-                    (known.refused, known.whole) = (true, false);
+                    (known.refused, known.left) = (true, LeftOut::Small);
                 }
                 table.set(place, known, &self.budget);
             }
@@ -233,16 +234,16 @@ impl<S: Sys> Space<S> {
         let (before, most) = (known.depth, known.most());
         let (slots, unused) = (known.slots(), known.unused());
         let share = usize::from(known.share);
-        if known.use_ == Use::Sparse || known.whole {
+        if known.use_ == Use::Sparse || known.is_whole() {
             return;
         }
         let trusted = known.use_ == Use::Dense && self.budget.trusts(known.used as usize, unused + on_trust);
-        if known.use_ == Use::Dense && by_content {
+        if known.use_ == Use::Dense && by_content && known.left == LeftOut::Small {
             let missing = unused.saturating_sub(known.charged);
             let granted = self.budget.charge_up_to(missing);
             if granted == missing || trusted {
                 known.charged += granted;
-                (known.depth, known.whole, known.refused) = (most, true, false);
+                (known.depth, known.left, known.refused) = (most, LeftOut::Advised, false);
                 self.sys.huge(known.span, Huge::Advised);
             } else {
                 self.budget.discharge(granted);
@@ -326,8 +327,12 @@ impl<S: Sys> Space<S> {
         if self.is_looked_at() {
             return false;
         }
-        let before = (known.depth, known.refused, known.whole, known.use_, known.used);
+        let before = (known.depth, known.refused, known.left, known.use_, known.used);
         known.use_ = look.use_;
+        if look.doubts && known.is_whole() {
+            self.leave_out_again(known);
+            known.left_out().for_each(|slot| self.sys.huge(slot, Huge::Refused));
+        }
         match known.use_ {
             Use::Dense => {
                 let more = count(look.used).saturating_sub(known.used);
@@ -358,27 +363,40 @@ impl<S: Sys> Space<S> {
                 self.advise_known(known, on_trust, look.by_content);
             }
         }
-        before != (known.depth, known.refused, known.whole, known.use_, known.used)
+        before != (known.depth, known.refused, known.left, known.use_, known.used)
     }
 
     /// Has small pages come to all of a mapping from now on: it is one area again.
     fn refuse(&self, known: &mut Known) {
-        (known.refused, known.whole) = (true, false);
+        self.leave_out_again(known);
+        known.refused = true;
         self.sys.huge(known.span, Huge::Refused);
+    }
+
+    /// The slots left out get small pages from now on, if they were advised: they show again how they are used.
+    fn leave_out_again(&self, known: &mut Known) {
+        if known.is_whole() {
+            let full = known.left_out().filter(|slot| is_full(self.sys.present_pages(*slot))).count();
+            known.left = LeftOut::Again(u8::try_from(full).unwrap_or(u8::MAX));
+        }
     }
 
     /// What is seen of a mapping by now.
     fn look(&self, known: &Known) -> Look {
         let (mut dense, mut sparse) = (0, 0);
         // Once they are advised, too, a page there is a huge one.
-        for slot in known.left_out().filter(|_| !known.whole) {
+        for slot in known.left_out().filter(|_| !known.is_whole()) {
             match self.sys.present_pages(slot) {
                 0 => {}
-                n if n >= SLOT_PAGES * 3 / 4 => dense += 1,
+                n if is_full(n) => dense += 1,
                 n if n <= SLOT_PAGES / 4 => sparse += 1,
                 _ => {}
             }
         }
+        let telling = match known.left {
+            LeftOut::Again(full) => dense - dense.min(full.into()),
+            LeftOut::Small | LeftOut::Advised => dense,
+        };
         let slots = known.slots();
         let apart = slots.div_ceil(SAMPLES).max(1);
         let samples = || (apart / 2..slots).step_by(apart).map(|i| known.span.start + i * SLOT);
@@ -393,15 +411,12 @@ impl<S: Sys> Space<S> {
             peeks += 1;
             filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
         }
-        let by_pages = dense > 4 * sparse && dense >= ENOUGH;
+        let by_pages = telling > 4 * sparse && telling >= ENOUGH;
         let by_content = filled * 4 > peeks * 3 && filled >= ENOUGH * 2;
-        let is_sparse = match known.whole {
-            true => filled * 2 < peeks && peeks >= ENOUGH * 2,
-            false => sparse > dense && sparse >= ENOUGH * 2,
-        };
+        let doubts = filled * 2 < peeks && peeks >= ENOUGH * 2;
         let use_ = if by_pages || by_content {
             Use::Dense
-        } else if is_sparse {
+        } else if sparse > telling && sparse >= ENOUGH * 2 {
             Use::Sparse
         } else {
             known.use_
@@ -409,8 +424,13 @@ impl<S: Sys> Space<S> {
         let there = (there * apart).min(slots);
         let share = |some: usize, all: usize| there * some / all.max(1);
         let used = share(filled, peeks).max(share(dense, dense + sparse));
-        Look { use_, used, there, by_content }
+        Look { use_, used, there, by_content, doubts }
     }
+}
+
+/// Whether a slot with so many pages is used densely.
+fn is_full(pages: usize) -> bool {
+    pages >= SLOT_PAGES * 3 / 4
 }
 
 /// What a look has shown of a mapping.
@@ -421,4 +441,6 @@ struct Look {
     /// Slots that have memory.
     there: usize,
     by_content: bool,
+    /// Whether content says that use is sparse; it may be zeroes.
+    doubts: bool,
 }

@@ -51,12 +51,23 @@ pub(crate) struct Known {
     pub(crate) use_: Use,
     /// How many parts of it have begun anew.
     pub(crate) parts: u8,
-    /// Whether the slots left out are advised, too.
-    pub(crate) whole: bool,
+    /// What became of the slots left out.
+    pub(crate) left: LeftOut,
     /// Whether huge pages are refused there for now, because they are cold.
     pub(crate) refused: bool,
     /// Whether the program has given up a part of it. Then it only counts, until all of it is gone.
     pub(crate) cut: bool,
+}
+
+/// What becomes of the slots left out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// They get small pages, and so show how the program uses them.
+    Small,
+    /// They are advised, too: the mapping is one area.
+    Advised,
+    /// They get small pages again. So many were full then, and show nothing.
+    Again(u8),
 }
 
 /// How the program uses a mapping.
@@ -73,10 +84,10 @@ pub(crate) enum Use {
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
     pub(crate) fn new(number: u64, span: Span, share: u8, groups: usize) -> Self {
-        let left = GROUPS_OF_ALL.saturating_sub(groups);
-        let most_groups = u8::try_from(left).unwrap_or(MOST_GROUPS).clamp(1, MOST_GROUPS);
+        let more = GROUPS_OF_ALL.saturating_sub(groups);
+        let most_groups = u8::try_from(more).unwrap_or(MOST_GROUPS).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
-        let (use_, whole, refused, cut) = (Use::Unknown, false, false, false);
+        let (use_, left, refused, cut) = (Use::Unknown, LeftOut::Small, false, false);
         let (depth, charged, told, used, parts) = (0, 0, 0, 0, 0);
         Self {
             number,
@@ -90,7 +101,7 @@ impl Known {
             used,
             use_,
             parts,
-            whole,
+            left,
             refused,
             cut,
         }
@@ -103,7 +114,8 @@ impl Known {
         let most_groups = if is_all { self.most_groups } else { self.most_groups.div_ceil(MOST_PARTS) };
         let (group, told) = (group_of(span, most_groups), count(span.bytes() / SLOT));
         let parts = if is_all { self.parts } else { MOST_PARTS };
-        let anew = Self { depth: 0, charged: 0, share: 1, used: 0, use_: Use::Unknown, whole: false, ..self };
+        let anew =
+            Self { depth: 0, charged: 0, share: 1, used: 0, use_: Use::Unknown, left: LeftOut::Small, ..self };
         Self { number, span, most_groups, group, told, parts, ..anew }
     }
 
@@ -155,19 +167,24 @@ impl Known {
     /// How many of its advised slots have no memory, if each group was used alike.
     pub(crate) fn waiting(&self) -> usize {
         let slots = self.slots();
-        let advised = if self.whole { slots } else { self.bytes(0, self.depth) / SLOT };
+        let advised = if self.is_whole() { slots } else { self.bytes(0, self.depth) / SLOT };
         (advised * self.unused()).div_ceil(slots.max(1))
+    }
+
+    /// Whether the slots left out are advised, too.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.left == LeftOut::Advised
     }
 
     /// Whether some of it has advice of ours.
     pub(crate) fn is_advised(&self) -> bool {
-        self.depth > 0 || self.whole || self.refused
+        self.depth > 0 || self.is_whole() || self.refused
     }
 
     /// The two of them as one, if the other one begins where this ends, and both are used throughout: they are one area
     /// to the kernel, and count for nothing.
     pub(crate) fn joined(&self, other: &Self) -> Option<Self> {
-        let is_full = |k: &Self| k.use_ == Use::Dense && k.whole && !k.refused && !k.cut && k.charged == 0;
+        let is_full = |k: &Self| k.use_ == Use::Dense && k.is_whole() && !k.refused && !k.cut && k.charged == 0;
         if self.span.end != other.span.start || !is_full(self) || !is_full(other) {
             return None;
         }
