@@ -14,6 +14,7 @@ use faultless_base::sys::{Huge, Sys};
 use faultless_base::{SLOT, SLOT_PAGES, Span, UNIT};
 
 use crate::mapping::moved::moved_place;
+use crate::mapping::near::Groups;
 use crate::predict::huge_cost::LARGE;
 use crate::space::Space;
 use crate::space::account::SAMPLED_PAGES;
@@ -34,6 +35,10 @@ const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
 const LOOK_US: u64 = 5_000;
+/// A look takes one part of the time in so many.
+const LOOK_SHARE: u64 = 20;
+/// One part of the budget in so many is for where the program begins in its mappings.
+const BEGINS: usize = 4;
 /// Slots that the program's thread looks at where a part was unmapped.
 const LEFT_SLOTS: usize = 64;
 
@@ -62,7 +67,7 @@ impl<S: Sys> Space<S> {
         let trusted = table.on_trust();
         table.set(place, known, &self.budget);
         if let Some(known) = table.at_mut(place).filter(|_| !cold) {
-            self.advise_known(known, trusted, false);
+            self.advise_known(known, trusted, None);
         }
         table.note_new(place);
         drop(table);
@@ -109,7 +114,7 @@ impl<S: Sys> Space<S> {
                 table.set(at, known.again(number, part), &self.budget);
                 let trusted = table.on_trust();
                 if let Some(again) = table.at_mut(at) {
-                    self.advise_known(again, trusted, false);
+                    self.advise_known(again, trusted, None);
                 }
             }
             table.note_change();
@@ -229,16 +234,16 @@ impl<S: Sys> Space<S> {
     }
 
     /// Advises as much more of a mapping as the budget allows for slots without memory; the slots left out, too, where
-    /// its content shows how it is used. Others have `on_trust` slots for which nothing was charged.
-    fn advise_known(&self, known: &mut Known, on_trust: usize, by_content: bool) {
-        let (before, most) = (known.depth, known.most());
-        let (slots, unused) = (known.slots(), known.unused());
-        let share = usize::from(known.share);
+    /// it is used densely. Others have `on_trust` slots for which nothing was charged.
+    fn advise_known(&self, known: &mut Known, on_trust: usize, look: Option<&Look>) {
         if known.use_ == Use::Sparse || known.is_whole() {
             return;
         }
-        let trusted = known.use_ == Use::Dense && self.budget.trusts(known.used as usize, unused + on_trust);
-        if known.use_ == Use::Dense && by_content && known.left == LeftOut::Small {
+        let (before, most, bytes) = (known.depth, known.most(), known.advised_bytes());
+        let unused = known.unused();
+        let is_dense = known.use_ == Use::Dense;
+        let trusted = is_dense && self.budget.trusts(known.used as usize, unused + on_trust);
+        if is_dense && look.is_some() && known.left == LeftOut::Small {
             let missing = unused.saturating_sub(known.charged);
             let granted = self.budget.charge_up_to(missing);
             if granted == missing || trusted {
@@ -249,21 +254,38 @@ impl<S: Sys> Space<S> {
                 self.budget.discharge(granted);
             }
         }
-        if known.depth < most {
-            let cost = |depth: usize| (depth * known.groups() * unused).div_ceil(slots * share);
-            let granted = self.budget.charge_up_to(cost(most - before));
-            let affordable = granted * slots * share / (known.groups() * unused).max(1);
-            let more = if trusted { most - before } else { affordable.min(most - before) };
-            let paid = cost(more).min(granted);
-            self.budget.discharge(granted - paid);
-            known.charged += paid;
-            if before == 0 {
-                self.keep_whole(known.span.start);
-            }
-            known.depth += more;
-            known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
+        if before == 0 && known.full == 0 {
+            self.keep_whole(known.span.start);
         }
-        self.program().count(Counter::BytesAdvised, known.bytes(before, known.depth));
+        match look.filter(|_| is_dense && !trusted) {
+            Some(look) => self.advise_near(known, &look.groups),
+            None => self.deepen(known, trusted),
+        }
+        self.program().count(Counter::BytesAdvised, known.advised_bytes().saturating_sub(bytes));
+    }
+
+    /// Advises more of each group of a mapping.
+    fn deepen(&self, known: &mut Known, trusted: bool) {
+        let (before, most) = (known.depth, known.most());
+        if before == most {
+            return;
+        }
+        let (slots, unused, share) = (known.slots(), known.unused(), usize::from(known.share));
+        let cost = |depth: usize| (depth * known.groups() * unused).div_ceil(slots * share);
+        let (all, room) = (cost(most - before), self.budget.room());
+        // Some is for where the program begins.
+        let kept = if trusted || all <= room { 0 } else { self.budget.limit() / BEGINS };
+        let granted = self.budget.charge_up_to(all.min(room.saturating_sub(kept)));
+        let affordable = granted * slots * share / (known.groups() * unused).max(1);
+        let more = if trusted { most - before } else { affordable.min(most - before) };
+        let paid = cost(more).min(granted);
+        self.budget.discharge(granted - paid);
+        known.charged += paid;
+        known.depth += more;
+        known.pieces(before, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
+        if before == 0 && known.depth < most {
+            self.advise_ends(known);
+        }
     }
 
     /// Looks at how the advised mappings are used.
@@ -271,13 +293,15 @@ impl<S: Sys> Space<S> {
         let Some(mut table) = self.advices.lock() else { return Progress::Wait(LOOK_US) };
         let Some(look) = table.begin_look() else { return Progress::Idle };
         drop(table);
+        let begun = self.sys.thread_ns();
         // Each touch to see whether memory is cold is one for nothing.
         if self.look_at_all(look.is_power_of_two())
             && let Some(mut table) = self.advices.lock()
         {
             table.note_change();
         }
-        Progress::Wait(LOOK_US)
+        let took_us = self.sys.thread_ns().saturating_sub(begun) / 1000;
+        Progress::Wait(LOOK_US.max(took_us * LOOK_SHARE))
     }
 
     /// Looks at every known mapping; whether anything came of it. The looks themselves take long and no lock.
@@ -327,7 +351,7 @@ impl<S: Sys> Space<S> {
         if self.is_looked_at() {
             return false;
         }
-        let before = (known.depth, known.refused, known.left, known.use_, known.used);
+        let before = (known.depth, known.full, known.refused, known.left, known.use_, known.used);
         known.use_ = look.use_;
         if look.doubts && known.is_whole() {
             self.leave_out_again(known);
@@ -338,12 +362,12 @@ impl<S: Sys> Space<S> {
                 let more = count(look.used).saturating_sub(known.used);
                 known.used += more;
                 self.budget.note_use(more as usize, 0);
-                let paid = known.charged.saturating_sub(known.waiting());
+                let paid = known.charged.saturating_sub(known.waiting() + look.groups.waiting(known));
                 known.charged -= paid;
                 self.budget.discharge(paid);
             }
             // Memory that is not touched yet shall get small pages.
-            Use::Sparse if known.depth > 0 && !known.refused => {
+            Use::Sparse if known.is_advised() && !known.refused => {
                 self.budget.note_use(0, 1);
                 self.refuse(known);
             }
@@ -352,18 +376,18 @@ impl<S: Sys> Space<S> {
         match cold {
             // The program gets small pages where it has none yet, and huge ones once these are warm again. What it has
             // it keeps, so that counts.
-            true if known.depth > 0 && !known.refused => self.refuse(known),
+            true if known.is_advised() && !known.refused => self.refuse(known),
             true => {}
             false if known.use_ == Use::Sparse => {}
             false => {
                 if known.refused {
                     known.refused = false;
-                    known.pieces(0, known.depth).for_each(|piece| self.sys.huge(piece, Huge::Advised));
+                    known.advised().for_each(|piece| self.sys.huge(piece, Huge::Advised));
                 }
-                self.advise_known(known, on_trust, look.by_content);
+                self.advise_known(known, on_trust, Some(look));
             }
         }
-        before != (known.depth, known.refused, known.left, known.use_, known.used)
+        before != (known.depth, known.full, known.refused, known.left, known.use_, known.used)
     }
 
     /// Has small pages come to all of a mapping from now on: it is one area again.
@@ -402,16 +426,18 @@ impl<S: Sys> Space<S> {
         let samples = || (apart / 2..slots).step_by(apart).map(|i| known.span.start + i * SLOT);
         let mut present = [false; SAMPLES];
         present.iter_mut().zip(samples()).for_each(|(is, at)| *is = self.sys.present(at));
+        let mut groups = Groups::default();
+        samples().zip(present).for_each(|(at, is)| groups.note(known.group_at(at), is));
         let there = present.iter().filter(|is| **is).count();
         let with_memory = samples().zip(present).filter(|(_, is)| *is).map(|(at, _)| Span::new(at, SLOT));
+        let by_pages = telling > 4 * sparse && telling >= ENOUGH;
         // Of all parts of it: the first ones do not tell of the last.
-        let peeked = with_memory.step_by(there.div_ceil(PEEKS).max(1));
+        let peeked = with_memory.step_by(there.div_ceil(PEEKS).max(1)).filter(|_| !by_pages);
         let (mut filled, mut peeks) = (0, 0);
         for slot in peeked {
             peeks += 1;
             filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
         }
-        let by_pages = telling > 4 * sparse && telling >= ENOUGH;
         let by_content = filled * 4 > peeks * 3 && filled >= ENOUGH * 2;
         let doubts = filled * 2 < peeks && peeks >= ENOUGH * 2;
         let use_ = if by_pages || by_content {
@@ -424,7 +450,7 @@ impl<S: Sys> Space<S> {
         let there = (there * apart).min(slots);
         let share = |some: usize, all: usize| there * some / all.max(1);
         let used = share(filled, peeks).max(share(dense, dense + sparse));
-        Look { use_, used, there, by_content, doubts }
+        Look { use_, used, there, doubts, groups }
     }
 }
 
@@ -440,7 +466,7 @@ struct Look {
     used: usize,
     /// Slots that have memory.
     there: usize,
-    by_content: bool,
     /// Whether content says that use is sparse; it may be zeroes.
     doubts: bool,
+    groups: Groups,
 }

@@ -12,6 +12,7 @@ pub mod advice;
 mod expose;
 mod move_ahead;
 pub(crate) mod moved;
+mod near;
 mod owned;
 pub mod reuse;
 mod supply;

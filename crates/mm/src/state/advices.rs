@@ -92,7 +92,7 @@ pub(crate) struct Table {
     /// Looks since the last change.
     quiet: u32,
     /// Mappings that began, or began anew.
-    begun: u64,
+    begun: u32,
 }
 
 impl Table {
@@ -156,8 +156,8 @@ impl Table {
     }
 
     /// The number of a mapping that begins, or begins anew.
-    pub(crate) fn number(&mut self) -> u64 {
-        self.begun += 1;
+    pub(crate) fn number(&mut self) -> u32 {
+        self.begun = self.begun.wrapping_add(1);
         self.begun
     }
 

@@ -10,7 +10,7 @@ use crate::frame::extent::Extent;
 /// Least slots of a group, most groups of a mapping, and most groups of all. A group is up to three areas to the
 /// kernel, and a program may have 65 530.
 const GROUP: usize = 32;
-const MOST_GROUPS: u8 = 64;
+pub(crate) const MOST_GROUPS: u8 = 64;
 const GROUPS_OF_ALL: usize = 128;
 
 /// Parts of a mapping that begin anew, each by itself, after the program dropped their content.
@@ -24,24 +24,26 @@ pub(crate) fn count(slots: usize) -> u32 {
 }
 
 /// How many slots make a group.
-fn group_of(span: Span, most_groups: u8) -> usize {
-    (span.bytes() / SLOT).div_ceil(most_groups.into()).max(GROUP)
+fn group_of(span: Span, most_groups: u8) -> u32 {
+    count((span.bytes() / SLOT).div_ceil(most_groups.into()).max(GROUP))
 }
 
 /// A mapping of the program.
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
     /// Tells it from one before it at the same place, and from itself before its content was dropped.
-    pub(crate) number: u64,
+    pub(crate) number: u32,
     /// Its whole slots.
     pub(crate) span: Span,
     /// Groups that it may be divided into: each costs areas.
     most_groups: u8,
     /// Slots of a group.
-    group: usize,
+    group: u32,
     /// How many slots of each of its groups have been advised.
     pub(crate) depth: usize,
-    /// Slots charged for it: one for `share` slots that were advised.
+    /// Its groups that are advised to their end, a bit each.
+    pub(crate) full: u64,
+    /// Slots charged for it: one for `share` slots that were advised, and one for each at the end of full groups.
     pub(crate) charged: usize,
     pub(crate) share: u8,
     /// How many of its slots the warm reserve was told.
@@ -83,18 +85,19 @@ pub(crate) enum Use {
 
 impl Known {
     /// One that is not advised yet, and is charged once for `share` slots, while others have `groups` groups.
-    pub(crate) fn new(number: u64, span: Span, share: u8, groups: usize) -> Self {
+    pub(crate) fn new(number: u32, span: Span, share: u8, groups: usize) -> Self {
         let more = GROUPS_OF_ALL.saturating_sub(groups);
         let most_groups = u8::try_from(more).unwrap_or(MOST_GROUPS).clamp(1, MOST_GROUPS);
         let group = group_of(span, most_groups);
         let (use_, left, refused, cut) = (Use::Unknown, LeftOut::Small, false, false);
-        let (depth, charged, told, used, parts) = (0, 0, 0, 0, 0);
+        let (depth, full, charged, told, used, parts) = (0, 0, 0, 0, 0, 0);
         Self {
             number,
             span,
             most_groups,
             group,
             depth,
+            full,
             charged,
             share,
             told,
@@ -109,7 +112,7 @@ impl Known {
 
     /// The part `span` of it, which is new to the program again. The kernel has that memory: the reserve is told of none.
     /// A part that is not all of it has few areas, and no parts of its own.
-    pub(crate) fn again(self, number: u64, span: Span) -> Self {
+    pub(crate) fn again(self, number: u32, span: Span) -> Self {
         let is_all = span == self.span;
         let most_groups = if is_all { self.most_groups } else { self.most_groups.div_ceil(MOST_PARTS) };
         let (group, told) = (group_of(span, most_groups), count(span.bytes() / SLOT));
@@ -127,7 +130,7 @@ impl Known {
         if self.cut || back.is_empty() || back.bytes() > self.span.bytes() / NEAR {
             return None;
         }
-        let advised: usize = self.pieces(0, self.depth).map(|piece| piece.clip(back).bytes() / SLOT).sum();
+        let advised: usize = self.advised().map(|piece| piece.clip(back).bytes() / SLOT).sum();
         let counts = Self { charged: advised.min(self.charged), ..self.only_counts(back) };
         let left = Self { span: front, charged: self.charged - counts.charged, ..self };
         Some((Self { depth: left.depth.min(left.most()), ..left }, counts))
@@ -178,7 +181,7 @@ impl Known {
 
     /// Whether some of it has advice of ours.
     pub(crate) fn is_advised(&self) -> bool {
-        self.depth > 0 || self.is_whole() || self.refused
+        self.depth > 0 || self.full != 0 || self.is_whole() || self.refused
     }
 
     /// The two of them as one, if the other one begins where this ends, and both are used throughout: they are one area
@@ -191,7 +194,7 @@ impl Known {
         let span = Span { end: other.span.end, ..self.span };
         let group = group_of(span, self.most_groups);
         let (told, used) = (self.told.saturating_add(other.told), self.used.saturating_add(other.used));
-        let joined = Self { span, group, told, used, parts: self.parts.max(other.parts), ..*self };
+        let joined = Self { span, group, full: 0, told, used, parts: self.parts.max(other.parts), ..*self };
         Some(Self { depth: joined.most(), ..joined })
     }
 
@@ -202,32 +205,65 @@ impl Known {
 
     /// The depth at which all but what is left out is advised.
     pub(crate) fn most(&self) -> usize {
-        self.group.min(self.slots())
+        self.group().min(self.slots())
+    }
+
+    /// What is advised of it, as long as slots are left out.
+    pub(crate) fn advised(&self) -> impl Iterator<Item = Span> + use<> {
+        let known = *self;
+        let ends = (0..known.groups()).filter(move |group| known.is_full(*group));
+        known.pieces(0, known.depth).chain(ends.flat_map(move |group| known.rest(group)))
+    }
+
+    pub(crate) fn advised_bytes(&self) -> usize {
+        self.advised().map(|piece| piece.bytes()).sum()
+    }
+
+    pub(crate) fn is_full(&self, group: usize) -> bool {
+        self.full & 1 << group != 0
+    }
+
+    /// What a full group has beyond what all have.
+    pub(crate) fn rest(&self, group: usize) -> impl Iterator<Item = Span> + use<> {
+        self.pieces_of(group, self.depth, self.most())
+    }
+
+    pub(crate) fn rest_slots(&self, group: usize) -> usize {
+        self.rest(group).map(|piece| piece.bytes() / SLOT).sum()
+    }
+
+    /// The group of a slot.
+    pub(crate) fn group_at(&self, addr: usize) -> usize {
+        (addr - self.span.start) / SLOT / self.group()
+    }
+
+    fn group(&self) -> usize {
+        self.group as usize
     }
 
     pub(crate) fn groups(&self) -> usize {
-        self.slots().div_ceil(self.group)
+        self.slots().div_ceil(self.group())
     }
 
     /// The slots that stay without advice until the mapping is seen to be used densely: one of each group.
     pub(crate) fn left_out(&self) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group);
+        let (span, group) = (self.span, self.group());
         (span.start + group / 2 * SLOT..span.end).step_by(group * SLOT).map(|at| Span::new(at, SLOT))
     }
 
     /// The addresses of slots `from` to `to` of each group, without those left out.
     pub(crate) fn pieces(&self, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
-        let (span, group) = (self.span, self.group);
-        let between = move |start: usize, from: usize, to: usize| {
-            Span { start: start + from * SLOT, end: start + to * SLOT }.clip(span)
+        let known = *self;
+        (0..known.groups()).flat_map(move |group| known.pieces_of(group, from, to))
+    }
+
+    fn pieces_of(&self, group: usize, from: usize, to: usize) -> impl Iterator<Item = Span> + use<> {
+        let (span, start, left_out) = (self.span, self.span.start + group * self.group() * SLOT, self.group() / 2);
+        let between = |from: usize, to: usize| {
+            Span { start: start + from * SLOT, end: start + to.max(from) * SLOT }.clip(span)
         };
-        (span.start..span.end)
-            .step_by(group * SLOT)
-            .flat_map(move |start| {
-                let left_out = group / 2;
-                [between(start, from, to.min(left_out)), between(start, from.max(left_out + 1), to)]
-            })
-            .filter(|piece| !piece.is_empty())
+        let pieces = [between(from, to.min(left_out)), between(from.max(left_out + 1), to)];
+        pieces.into_iter().filter(|piece| !piece.is_empty())
     }
 
     pub(crate) fn bytes(&self, from: usize, to: usize) -> usize {
