@@ -234,3 +234,26 @@ fn what_is_filled_with_zeroes_is_not_taken_for_memory_that_is_used_sparsely() {
     (0..10).for_each(|_| _ = p.space.step());
     assert_eq!(advised(1024), 0, "a page of each slot was used");
 }
+
+/// Slots left out may all lie where the program does not come.
+#[test]
+fn every_second_slot_with_one_page_gets_no_more_than_the_budget() {
+    const SLOTS: usize = 1024;
+    const BUDGET: usize = 32;
+    for odd in [0, 1] {
+        let p = Program::new();
+        p.knobs.set(Knob::Budget, (BUDGET * SLOT) as u64);
+        let span = p.fake.map(SLOTS * SLOT);
+        p.space.committed(span);
+        let at = |i: usize| span.start + i * SLOT;
+        p.fake.write(Span::new(at(0), 60 * SLOT), 7);
+        (0..10).for_each(|_| _ = p.space.step());
+        let mut huge = 0;
+        for i in (60 + odd..SLOTS).step_by(2) {
+            huge += p.fake.page(at(i)).huge as usize;
+            p.fake.write(Span::new(at(i), PAGE), 7);
+            _ = p.space.step();
+        }
+        assert!(huge <= BUDGET, "{huge} slots for a page each, {odd}");
+    }
+}

@@ -362,7 +362,7 @@ impl<S: Sys> Space<S> {
                 let more = count(look.used).saturating_sub(known.used);
                 known.used += more;
                 self.budget.note_use(more as usize, 0);
-                let paid = known.charged.saturating_sub(known.waiting() + look.groups.waiting(known));
+                let paid = known.charged.saturating_sub(known.waiting() + look.ends);
                 known.charged -= paid;
                 self.budget.discharge(paid);
             }
@@ -430,14 +430,14 @@ impl<S: Sys> Space<S> {
         samples().zip(present).for_each(|(at, is)| groups.note(known.group_at(at), is));
         let there = present.iter().filter(|is| **is).count();
         let with_memory = samples().zip(present).filter(|(_, is)| *is).map(|(at, _)| Span::new(at, SLOT));
-        let by_pages = telling > 4 * sparse && telling >= ENOUGH;
         // Of all parts of it: the first ones do not tell of the last.
-        let peeked = with_memory.step_by(there.div_ceil(PEEKS).max(1)).filter(|_| !by_pages);
+        let peeked = with_memory.step_by(there.div_ceil(PEEKS).max(1));
         let (mut filled, mut peeks) = (0, 0);
         for slot in peeked {
             peeks += 1;
             filled += (self.sys.peek_nonzero_pages(slot, SAMPLED_PAGES) * 2 >= SAMPLED_PAGES) as usize;
         }
+        let by_pages = telling > 4 * sparse && telling >= ENOUGH;
         let by_content = filled * 4 > peeks * 3 && filled >= ENOUGH * 2;
         let doubts = filled * 2 < peeks && peeks >= ENOUGH * 2;
         let use_ = if by_pages || by_content {
@@ -448,9 +448,10 @@ impl<S: Sys> Space<S> {
             known.use_
         };
         let there = (there * apart).min(slots);
-        let share = |some: usize, all: usize| there * some / all.max(1);
-        let used = share(filled, peeks).max(share(dense, dense + sparse));
-        Look { use_, used, there, doubts, groups }
+        // Slots left out may lie where a program does not come. So they do not give room for more.
+        let used = there * filled / peeks.max(1);
+        let ends = groups.waiting(known, filled, peeks);
+        Look { use_, used, there, doubts, groups, ends }
     }
 }
 
@@ -469,4 +470,6 @@ struct Look {
     /// Whether content says that use is sparse; it may be zeroes.
     doubts: bool,
     groups: Groups,
+    /// Slots at the end of full groups that were not seen to be used densely.
+    ends: usize,
 }

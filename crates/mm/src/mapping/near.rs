@@ -41,10 +41,15 @@ impl Groups {
         }
     }
 
-    /// How many slots at the end of full groups wait for the program.
-    pub(crate) fn waiting(&self, known: &Known) -> usize {
-        let full = (0..known.groups()).filter(|group| known.is_full(*group));
-        full.map(|group| self.absent(group, known.rest_slots(group))).sum()
+    /// How many slots at the end of full groups were not seen to be used densely, if of those with memory `filled` of
+    /// `peeks` are.
+    pub(crate) fn waiting(&self, known: &Known, filled: usize, peeks: usize) -> usize {
+        let unused = |group: usize| {
+            let slots = known.rest_slots(group);
+            let there = slots - self.absent(group, slots);
+            slots - there * filled / peeks.max(1)
+        };
+        (0..known.groups()).filter(|group| known.is_full(*group)).map(unused).sum()
     }
 }
 
