@@ -229,6 +229,13 @@ impl FakeMmu {
         state.pages.values().filter(|page| matches!(page, Page::Zero)).count()
     }
 
+    /// The program has pages protected again, by which the kernel would note writes: those it has noted are lost.
+    pub fn note_again(&self, span: Span) {
+        let mut state = self.state.lock().unwrap();
+        let there: Vec<_> = pages(span).filter(|page| state.pages.contains_key(page)).collect();
+        state.noted.extend(there);
+    }
+
     /// The program reads.
     pub fn read(&self, addr: usize) -> Found {
         self.access(addr, Rights::Read, None)

@@ -221,6 +221,43 @@ fn what_is_not_known_to_be_clean_is_written() {
     assert!(region.counted(Counter::SwapOut) > written);
 }
 
+/// The program looks for writes by the kernel's notes itself, and has them begin anew.
+#[test]
+fn writes_whose_notes_are_lost_are_not() {
+    let region = filled();
+    (0..PAGES).for_each(|page| assert_eq!(read(&region, page), byte_of(page)));
+    for page in 0..PAGES {
+        assert_eq!(read(&region, page), byte_of(page));
+        assert_eq!(write(&region, page, 0xEE), byte_of(page));
+        region.note_again(region.span());
+    }
+    (0..PAGES).for_each(|page| assert_eq!(read(&region, page), 0xEE));
+}
+
+/// Pages that may not be written to stay aside. Others go in their place.
+#[test]
+fn what_is_closed_while_it_is_aside_leaves_the_rest_its_budget() {
+    // Windows leave more aside than single pages do.
+    const PAGES_MOST: usize = PAGES - 2 * 64;
+    let region = with_budget(5, PAGES_MOST);
+    region.map(region.span(), ANONYMOUS, 0).unwrap();
+    (0..PAGES).for_each(|page| assert_eq!(write(&region, page, byte_of(page)), 0));
+    let is_stored = |page: &usize| region.corrupt(page * PAGE) && region.corrupt(page * PAGE);
+    let is_missing = |page: &usize| region.read(span(*page, 1).start) == Found::Missing;
+    let closed: Vec<_> = (0..PAGES).filter(|page| is_missing(page) && !is_stored(page)).collect();
+    assert!(closed.len() >= 192, "{} pages are aside", closed.len());
+    closed.iter().for_each(|page| region.protect(span(*page, 1), Rights::Read).unwrap());
+    for i in 0..4 * PAGES {
+        let page = (i * 97) % PAGES;
+        if !closed.contains(&page) {
+            write(&region, page, 1);
+        }
+    }
+    let in_memory = region.pages_in_memory();
+    assert!(in_memory <= PAGES_MOST, "{in_memory} pages");
+    closed.iter().for_each(|page| assert_eq!(read(&region, *page), byte_of(*page)));
+}
+
 #[test]
 fn the_background_keeps_the_room_between_the_marks() {
     let region = region();

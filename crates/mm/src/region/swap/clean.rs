@@ -6,6 +6,8 @@
 //! 1. It is copied to memory beside.
 //! 2. The kernel must not have noted a write. So the copy is what the store has.
 //! 3. It moves. If it differs from the copy by then, it was written to in between, and is not clean.
+//! 4. It must have the checksum of what the store has. The program can lose the kernel's notes: it may look for writes
+//!    by `PAGEMAP_SCAN` itself, and have pages protected again.
 //!
 //! Whatever is not known counts as a write.
 
@@ -83,8 +85,11 @@ impl<M: Mmu> Region<M> {
         let is_clean = !run.is_empty() && self.mmu.peek(run, copy) && self.mmu.first_unwritten(run) == Some(run);
         self.take_run(swap, run, |page| {
             let aside = swap.aside(Span::new(page, PAGE)).start;
+            let is_as_copy = || self.mmu.is_as_copy(aside, copy + page - run.start);
             match swap.table.get(page) {
-                Place::HomeClean { digest } if is_clean && self.mmu.is_as_copy(aside, copy + page - run.start) => {
+                Place::HomeClean { digest }
+                    if is_clean && is_as_copy() && self.mmu.digest(aside) == Some(digest) =>
+                {
                     Place::AsideClean { digest }
                 }
                 _ => Place::Aside,

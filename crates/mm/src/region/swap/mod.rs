@@ -48,6 +48,9 @@ pub(crate) struct Swap {
     coming: AtomicUsize,
     /// Pages aside.
     kept: AtomicUsize,
+    /// Of those, such as may not go: the second hand met them on its last tour, and on this one so far.
+    stuck: AtomicUsize,
+    met_stuck: AtomicUsize,
     /// Tours of both hands in vain, one after the other.
     vain: AtomicUsize,
     /// The two hands: addresses of pieces.
@@ -119,6 +122,8 @@ impl<M: Mmu> Region<M> {
             held: none(),
             coming: none(),
             kept: none(),
+            stuck: none(),
+            met_stuck: none(),
             vain: none(),
             takes: none(),
             writes: none(),

@@ -70,17 +70,25 @@ impl<M: Mmu> Region<M> {
         let mut may_take = pieces;
         while gone < most && in_vain < pieces {
             let aside = (swap.budget / swap.aside_part()).max(2 * PIECE).max(most);
-            if may_take > 0 && swap.kept.load(Ordering::Relaxed) < aside {
+            // Pages that have become read-only since they went aside stay there. They are not those to choose from.
+            let stuck = swap.stuck.load(Ordering::Relaxed);
+            if may_take > 0 && swap.kept.load(Ordering::Relaxed) < aside.saturating_add(stuck) {
                 let (piece, passed) = self.next_piece(&swap.takes);
                 may_take = may_take.saturating_sub(passed);
                 swap.takes.store(piece.end, Ordering::Relaxed);
                 self.take_aside(swap, piece, &met_others);
                 continue;
             }
+            let hand = swap.writes.load(Ordering::Relaxed);
             let (piece, passed) = self.next_piece(&swap.writes);
             match self.write_out(swap, piece, &met_others) {
                 Step::Gone(pages) => (gone, in_vain) = (gone + pages, 0),
                 Step::Nothing => {
+                    if piece.start < hand {
+                        let met = swap.met_stuck.swap(0, Ordering::Relaxed);
+                        swap.stuck.store(met, Ordering::Relaxed);
+                    }
+                    swap.met_stuck.fetch_add(swap.table.aside(piece), Ordering::Relaxed);
                     in_vain += passed;
                     swap.writes.store(piece.end, Ordering::Relaxed);
                 }

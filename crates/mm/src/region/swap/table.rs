@@ -141,6 +141,11 @@ impl Table {
         (span.start..span.end).step_by(PAGE).for_each(|page| self.set(page, place));
     }
 
+    /// How many pages of a span are aside.
+    pub(super) fn aside(&self, span: Span) -> usize {
+        self.runs(span).filter(|(kind, _)| kind.is_aside()).map(|(_, run)| run.bytes() / PAGE).sum()
+    }
+
     /// The run of pages of one kind that a span begins with.
     pub(super) fn run(&self, span: Span) -> (Kind, Span) {
         let kind = self.get(span.start).kind();
