@@ -2,6 +2,8 @@
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -16,6 +18,7 @@ use faultless::region::{Delivery, Error, Region, Save, Snapshot};
 use faultless_testkit::limit::limit;
 
 const SLOT: usize = 2 << 20;
+const PAGE: usize = 4096;
 
 /// A region of fives, and a snapshot of it, if one can be had here.
 fn taken(slots: usize) -> Option<(Region, Snapshot)> {
@@ -372,4 +375,54 @@ fn bytes_are_saved_as_snapshots_are() {
     }
     assert_eq!(fs::read(&path).unwrap(), b"morebytes");
     assert_eq!(names(directory.path()), ["state"]);
+}
+
+/// How many pages of the first `bytes` of a file are in the page cache.
+fn cached(path: &Path, bytes: usize) -> usize {
+    let file = fs::File::open(path).unwrap();
+    let (none, mut pages) = (std::ptr::null_mut(), vec![0_u8; bytes / PAGE]);
+    // SAFETY: a new mapping, and a byte for each of its pages.
+    unsafe {
+        let at = libc::mmap(none, bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::mincore(at, bytes, pages.as_mut_ptr()), 0);
+        libc::munmap(at, bytes);
+    }
+    pages.iter().filter(|page| **page & 1 != 0).count()
+}
+
+/// Whole pages behind whole pages go past the page cache, where the file system is one that does that. A part that does
+/// not end with a block goes through it, and so does all that stands behind a header of another length.
+#[test]
+fn what_goes_past_the_page_cache_is_what_was_there() {
+    let Some((mut region, _)) = taken(4) else { return };
+    let bytes = region.as_mut_slice().unwrap();
+    bytes.chunks_mut(8).enumerate().for_each(|(i, word)| word.copy_from_slice(&i.to_le_bytes()));
+    bytes[SLOT..2 * SLOT].fill(0);
+    let expected = bytes.to_vec();
+    let snapshot = region.snapshot().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    let mut about = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    let name = CString::new(directory.path().as_os_str().as_bytes()).unwrap();
+    // SAFETY: a name that ends, and room for the answer, which is numbers.
+    let kind = unsafe { (libc::statfs(name.as_ptr(), about.as_mut_ptr()), about.assume_init().f_type).1 };
+    let does = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC].contains(&kind);
+    for header in [0, PAGE, 100] {
+        for part in [0..4 * SLOT, 4096..4 * SLOT - 512, 3000..3 * SLOT + 7] {
+            let head = vec![b'h'; header];
+            let saving = Save::new().header(head.clone()).part(part.clone()).start(&snapshot, &path).unwrap();
+            saving.wait().unwrap();
+            if does {
+                // The last part of all is not whole.
+                let is_direct = cached(&path, 2 * SLOT) <= header / PAGE;
+                assert_eq!(is_direct, header.is_multiple_of(PAGE), "a header of {header} bytes, {part:?}");
+            }
+            let file = fs::read(&path).unwrap();
+            assert!(file[..header] == head && file[header..] == expected[part.clone()], "{header}, {part:?}");
+        }
+    }
+    if !does {
+        faultless_testkit::skip("no file system here of which it is known that it writes past the page cache");
+    }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use faultless_base::SLOT;
 use faultless_base::sys::raw;
+use faultless_base::{PAGE, SLOT};
 
 use crate::background::{Background, Priority, Work};
 use crate::error::Error;
@@ -88,7 +88,10 @@ impl Save {
             return Err(Error::Outside);
         }
         let bell = snapshot.bell()?;
-        let target = Target::new(path)?;
+        let mut target = Target::new(path)?;
+        if self.header.len().is_multiple_of(PAGE) {
+            target.open_direct();
+        }
         target.set_length(self.header.len() + part.len())?;
         target.write(&self.header, 0)?;
         let steps = part.len().div_ceil(STEP);
@@ -152,7 +155,7 @@ impl Saving {
         let (before, words, behind) = unsafe { bytes.align_to::<u64>() };
         let is_zero = before.iter().chain(behind).all(|byte| *byte == 0) && words.iter().all(|word| *word == 0);
         if !is_zero {
-            self.target.write(bytes, self.header + at)?;
+            self.target.write_direct(bytes, self.header + at)?;
         }
         rooms().push(room);
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 { self.target.end() } else { Ok(()) }

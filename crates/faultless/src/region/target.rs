@@ -30,6 +30,8 @@ const TRIES: usize = 100;
 pub(crate) struct Target {
     directory: Descriptor,
     file: Descriptor,
+    /// To write past the page cache.
+    direct: Option<Descriptor>,
     partial: CString,
     name: CString,
     owner: Owner,
@@ -50,7 +52,7 @@ impl Target {
 
     fn make(directory: Descriptor, name: CString) -> io::Result<Self> {
         let (file, partial) = make_new(number_of(&directory)?, name.as_bytes())?;
-        Ok(Self { directory, file, partial, name, owner: Owner::here() })
+        Ok(Self { directory, file, direct: None, partial, name, owner: Owner::here() })
     }
 
     /// Its length, as far as it is not written.
@@ -63,6 +65,32 @@ impl Target {
     pub fn write(&self, bytes: &[u8], at: usize) -> Result<(), Error> {
         check_length(at + bytes.len())?;
         self.file().and_then(|file| file.write_all_at(bytes, at as u64)).map_err(kernel)
+    }
+
+    /// Lets [`Target::write_direct`] write past the page cache, where the file system is known to do that well. A thread
+    /// sleeps then while the device works. To copy to the cache, and to write that back, takes a processor from the
+    /// program.
+    pub fn open_direct(&mut self) {
+        self.direct = number_of(&self.file).ok().filter(|number| writes_past_cache(*number)).and_then(|number| {
+            let path = CString::new(format!("/proc/self/fd/{number}")).ok()?;
+            open(libc::AT_FDCWD, &path, libc::O_WRONLY | libc::O_DIRECT | libc::O_CLOEXEC).ok()
+        });
+    }
+
+    /// Writes a part, past the page cache if that was asked for and the file system does it: a part that does not end with
+    /// a block it refuses.
+    pub fn write_direct(&self, bytes: &[u8], at: usize) -> Result<(), Error> {
+        if let Some(number) = self.direct.as_ref().and_then(|direct| number_of(direct).ok()) {
+            check_length(at + bytes.len())?;
+            // Several threads at a time write to blocks that are there. What fails here fails as it is written, too.
+            // SAFETY: no memory is given.
+            unsafe { libc::fallocate(number, libc::FALLOC_FL_KEEP_SIZE, at as i64, bytes.len() as i64) };
+            match file_of(number).write_all_at(bytes, at as u64) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                written => return written.map_err(kernel),
+            }
+        }
+        self.write(bytes, at)
     }
 
     /// All of it was written: it gets its name when it is durable.
@@ -88,8 +116,7 @@ impl Target {
     }
 
     fn file(&self) -> io::Result<ManuallyDrop<File>> {
-        // SAFETY: open now; the descriptor closes it.
-        number_of(&self.file).map(|number| ManuallyDrop::new(unsafe { File::from_raw_fd(number) }))
+        number_of(&self.file).map(file_of)
     }
 }
 
@@ -192,6 +219,22 @@ fn number_of(descriptor: &Descriptor) -> io::Result<i32> {
         true => Ok(descriptor.number() as i32),
         false => Err(io::Error::from_raw_os_error(libc::EBADF)),
     }
+}
+
+/// A file that is open now, and is closed by its descriptor.
+fn file_of(number: i32) -> ManuallyDrop<File> {
+    // SAFETY: this value does not close it.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(number) })
+}
+
+/// Whether a file lies in a file system that writes past the page cache as fast as through it.
+fn writes_past_cache(number: i32) -> bool {
+    let mut about = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: room for the answer, which is numbers.
+    let answer = tried(|| unsafe { libc::fstatfs(number, about.as_mut_ptr()) });
+    // SAFETY: as above; all zero before the call.
+    let kind = unsafe { about.assume_init() }.f_type;
+    answer.is_ok() && [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC].contains(&kind)
 }
 
 /// What a call answers when no signal interrupts it.
