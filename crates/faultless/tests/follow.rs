@@ -7,11 +7,13 @@ use std::thread;
 use faultless::region::{Error, Region, Swap, SwapStore};
 use faultless_testkit::limit::limit;
 use faultless_testkit::rng::Rng;
-use faultless_testkit::skip;
+use faultless_testkit::{skip, skip_optional};
 
 const PAGE: usize = 4096;
 const BUDGET: usize = 4 << 20;
 const LENGTH: usize = 4 * BUDGET;
+/// Pages that are touched until a handler follows. It does not where more threads run than there are processors.
+const MOST: usize = 20_000;
 
 /// The number of the thread that has this name.
 fn thread_named(name: &str) -> i32 {
@@ -73,8 +75,13 @@ fn a_handler_follows_one_thread_while_that_faults() {
     let [first, second] = ["faultless-0", "faultless-1"].map(thread_named);
     let mut rng = Rng::new(1);
     for _ in 0..2 {
+        let mut touches = 0;
         while cpus(first).len() > 1 {
             touch(&region, &mut rng);
+            touches += 1;
+            if touches > MOST {
+                return skip_optional("other programs have the processors");
+            }
         }
         assert!(all.contains(&cpus(first)[0]));
         assert_eq!(cpus(second), all, "the other one serves wherever it can");

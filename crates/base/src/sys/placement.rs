@@ -64,6 +64,20 @@ pub fn shared_processor(number: u32) -> Option<usize> {
     processor(stat).filter(|_| is_shared)
 }
 
+/// Whether no more threads of the machine run, or wait for a processor, than this thread may use, and so many more. It
+/// opens a file; where the kernel does not say, that is not so.
+pub fn processors_suffice(more: usize) -> bool {
+    let mut text = [0; 128];
+    let running = File::open(c"/proc/loadavg").and_then(|mut file| running(filled(&mut file, &mut text)));
+    let cpus = thread::cpus_of(0).map_or(0, |cpus| cpus.count());
+    running.is_some_and(|running| running <= (cpus + more) as u64)
+}
+
+/// How many run, in the text of `loadavg`: three averages are before that.
+fn running(text: &[u8]) -> Option<u64> {
+    leading_number(text.split(|byte| *byte == b' ').nth(3)?)
+}
+
 /// The policy of a thread: the kernel shows it for each area that has none of its own.
 fn policy_of(number: u32) -> Option<Policy> {
     let path = Path::of_thread(number, "numa_maps");
@@ -224,6 +238,13 @@ mod tests {
     }
 
     #[test]
+    fn the_threads_that_run_are_behind_the_averages() {
+        assert_eq!(running(b"15.26 18.72 17.62 3/412 26033\n"), Some(3));
+        assert_eq!(running(b"0.00 0.00 0.00"), None);
+        assert!(processors_suffice(1 << 30), "this machine is understood");
+    }
+
+    #[test]
     fn a_thread_of_another_policy_has_no_shared_processor() {
         let shared = || shared_processor(raw::thread_number() as u32);
         thread::spawn(move || {
@@ -325,6 +346,8 @@ mod tests {
                 digits(behind.split(' ').nth(37)?).parse::<u64>().ok().map(|cpu| cpu as usize)
             };
             prop_assert_eq!(processor(ascii.as_bytes()), naive());
+            let fourth = ascii.split(' ').nth(3).map(|field| field.chars().take_while(char::is_ascii_digit).collect::<String>());
+            prop_assert_eq!(running(ascii.as_bytes()), fourth.and_then(|digits| digits.parse().ok()));
             if let Some((address, _)) = parsed(&maps) {
                 let begin = std::format!("{address:x} ");
                 let zeroes: Vec<u8> = maps.iter().copied().skip_while(|byte| b"0+".contains(byte)).collect();

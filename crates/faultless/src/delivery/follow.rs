@@ -8,7 +8,8 @@
 //! thread runs. It keeps the handler to that processor, looks again each [`BETWEEN`], and lets go when the handler
 //!
 //! - has served nothing since the last look: no fault came, or a thread of higher priority has the processor;
-//! - has served another thread, or windows.
+//! - has served another thread, or windows;
+//! - has a machine on which more threads run than there are processors.
 //!
 //! So a handler is kept from its work no longer than that. Of the handlers of a part, the others run everywhere. None
 //! runs code of the program's meanwhile, which could start threads that are kept there, too.
@@ -140,7 +141,11 @@ impl Follower {
             Step::Stay => {}
             Step::Free => self.kept = None,
             Step::Follow(thread) => {
-                let cpu = placement::shared_processor(thread);
+                // Where all processors are busy, none has to be woken, and a handler should go to the least busy one. The
+                // thread may wait beside its handler for a moment.
+                let may_wait = self.kept.is_some() as usize;
+                let cpu =
+                    placement::processors_suffice(may_wait).then(|| placement::shared_processor(thread)).flatten();
                 self.kept = match (cpu, self.kept.take()) {
                     (None, _) => None,
                     (Some(cpu), None) => Confined::new(number, cpu),
