@@ -12,6 +12,7 @@ mod area;
 pub mod aside;
 pub mod begun;
 pub mod cgroup;
+pub mod confined;
 mod cpus;
 pub mod descriptor;
 pub mod file_memory;

@@ -55,6 +55,29 @@ impl Placement {
     }
 }
 
+/// The processor on which a thread of this process was last, if it shares processors as threads do by default. `None`
+/// where it has another scheduling policy, or the kernel does not say. It opens a file.
+pub fn shared_processor(number: u32) -> Option<usize> {
+    let mut text = [0; 512];
+    let stat = filled(&mut Path::of_thread(number, "stat").read()?, &mut text);
+    let is_shared = field(stat, SCHEDULING)? == libc::SCHED_OTHER as u64;
+    processor(stat).filter(|_| is_shared)
+}
+
+/// Whether no more threads of the machine run, or wait for a processor, than this thread may use, and so many more. It
+/// opens a file; where the kernel does not say, that is not so.
+pub fn processors_suffice(more: usize) -> bool {
+    let mut text = [0; 128];
+    let running = File::open(c"/proc/loadavg").and_then(|mut file| running(filled(&mut file, &mut text)));
+    let cpus = thread::cpus_of(0).map_or(0, |cpus| cpus.count());
+    running.is_some_and(|running| running <= (cpus + more) as u64)
+}
+
+/// How many run, in the text of `loadavg`: three averages are before that.
+fn running(text: &[u8]) -> Option<u64> {
+    leading_number(text.split(|byte| *byte == b' ').nth(3)?)
+}
+
 /// The policy of a thread: the kernel shows it for each area that has none of its own.
 fn policy_of(number: u32) -> Option<Policy> {
     let path = Path::of_thread(number, "numa_maps");
@@ -85,13 +108,19 @@ fn parsed(line: &[u8]) -> Option<(usize, Policy)> {
     Some((address, Policy::parse(&line[space + 1..])?))
 }
 
+/// Fields of proc_pid_stat(5).
+const PROCESSOR: usize = 39;
+const SCHEDULING: usize = 41;
+
 /// The processor in the text of a `stat`.
 fn processor(stat: &[u8]) -> Option<usize> {
-    /// Field 39 of proc_pid_stat(5), behind the name, which is the second.
-    const FIELD: usize = 39 - 2;
+    field(stat, PROCESSOR).map(|cpu| cpu as usize)
+}
+
+/// A field in that text, behind the name, which is the second.
+fn field(stat: &[u8], number: usize) -> Option<u64> {
     let behind = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let field = stat[behind..].split(|byte| *byte == b' ').nth(FIELD)?;
-    leading_number(field).map(|cpu| cpu as usize)
+    leading_number(stat[behind..].split(|byte| *byte == b' ').nth(number - 2)?)
 }
 
 /// A thread that brings pages for others, as it is now.
@@ -205,6 +234,29 @@ mod tests {
     #[test]
     fn the_processor_is_read_behind_any_name() {
         assert_eq!(processor(STAT.as_bytes()), Some(63));
+        assert_eq!(field(STAT.as_bytes(), SCHEDULING), Some(0));
+    }
+
+    #[test]
+    fn the_threads_that_run_are_behind_the_averages() {
+        assert_eq!(running(b"15.26 18.72 17.62 3/412 26033\n"), Some(3));
+        assert_eq!(running(b"0.00 0.00 0.00"), None);
+        assert!(processors_suffice(1 << 30), "this machine is understood");
+    }
+
+    #[test]
+    fn a_thread_of_another_policy_has_no_shared_processor() {
+        let shared = || shared_processor(raw::thread_number() as u32);
+        thread::spawn(move || {
+            let cpu = cpus_of(0).and_then(|cpus| cpus.iter().last()).unwrap();
+            assert!(run_on(Set::only(cpu)));
+            assert_eq!(shared(), Some(cpu));
+            crate::sys::thread::set_idle();
+            assert_eq!(shared(), None);
+        })
+        .join()
+        .unwrap();
+        assert_eq!(shared_processor(u32::MAX), None, "there is none of this number");
     }
 
     /// Lines as kernels write them, and what they mean.
@@ -294,6 +346,8 @@ mod tests {
                 digits(behind.split(' ').nth(37)?).parse::<u64>().ok().map(|cpu| cpu as usize)
             };
             prop_assert_eq!(processor(ascii.as_bytes()), naive());
+            let fourth = ascii.split(' ').nth(3).map(|field| field.chars().take_while(char::is_ascii_digit).collect::<String>());
+            prop_assert_eq!(running(ascii.as_bytes()), fourth.and_then(|digits| digits.parse().ok()));
             if let Some((address, _)) = parsed(&maps) {
                 let begin = std::format!("{address:x} ");
                 let zeroes: Vec<u8> = maps.iter().copied().skip_while(|byte| b"0+".contains(byte)).collect();

@@ -394,10 +394,15 @@ pub(super) fn cpus_of(thread: usize) -> Option<Set> {
 }
 
 /// Has this thread use these processors alone; whether it does.
-pub(super) fn run_on(mut set: Set) -> bool {
+pub(super) fn run_on(set: Set) -> bool {
+    let_run_on(0, set)
+}
+
+/// Has a thread of this process use these processors alone; whether it does. 0: this one.
+pub(super) fn let_run_on(thread: usize, mut set: Set) -> bool {
     let at = set.words().as_mut_ptr() as usize;
-    // SAFETY: only this thread's own placement.
-    unsafe { syscall(libc::SYS_sched_setaffinity, [0, size_of::<Set>(), at, 0, 0, 0]) }.is_ok()
+    // SAFETY: only the placement of a thread.
+    unsafe { syscall(libc::SYS_sched_setaffinity, [thread, size_of::<Set>(), at, 0, 0, 0]) }.is_ok()
 }
 
 /// Calls `f` on each processor that this thread may use, one after the other.

@@ -1,5 +1,6 @@
 //! How faults of a region are delivered, and the ladder of permissions.
 
+pub mod follow;
 pub mod handler_pool;
 pub mod nodes;
 pub mod served;

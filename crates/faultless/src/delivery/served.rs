@@ -53,6 +53,10 @@ pub trait Served: Send + Sync {
     fn handlers_wait_apart(&self) -> bool {
         false
     }
+    /// Whether a handler may be kept where a thread runs: it runs no code of the program's.
+    fn handlers_may_follow(&self) -> bool {
+        false
+    }
     /// Does some of what no thread waits for: for a handler that has served its messages. Whether there is more.
     fn catch_up(&self) -> bool {
         false
@@ -125,6 +129,9 @@ impl Served for Shared {
     }
     fn handlers_wait_apart(&self) -> bool {
         self.memory.has_swap()
+    }
+    fn handlers_may_follow(&self) -> bool {
+        self.memory.backing().has_own_file()
     }
     fn catch_up(&self) -> bool {
         if self.memory.wants_room() {

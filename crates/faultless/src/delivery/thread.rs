@@ -18,6 +18,7 @@ use faultless_base::sys::user_mmu::STRIPES;
 use faultless_base::{Errno, PAGE, Span};
 use faultless_mm::fault::{Fault, Outcome};
 
+use crate::delivery::follow::Trace;
 use crate::delivery::nodes::{Asked, Near};
 use crate::delivery::served::Served;
 use crate::delivery::watchdog::{Message as Look, Messages};
@@ -61,6 +62,8 @@ pub struct Beat {
     pub addr: AtomicUsize,
     /// How many messages it has served so far.
     pub served: AtomicU64,
+    /// Whose they were.
+    pub trace: Trace,
 }
 
 /// The handler threads of a region; they end with it.
@@ -107,6 +110,9 @@ impl Handlers {
                 let inbox =
                     Inbox { number: inbox, pipe: pipe.as_deref(), end: &end, files: files.as_deref(), own, turn };
                 let near = nodes.map(Near::new);
+                let first_of_several = own.is_some() && i % sharing == 0;
+                let may_follow = first_of_several && near.is_none() && served.handlers_may_follow();
+                let _follows = may_follow.then(|| beats[i].trace.begin());
                 let serving = || serve(&*served, part, inbox, &beats[i], &watchdog, near);
                 let serving = AssertUnwindSafe(serving);
                 if catch_unwind(serving).is_err() {
@@ -200,6 +206,9 @@ fn serve(
                 }
                 let mut events = messages.map(Event::from);
                 batch(served, uffd, beat, &mut near, &mut events[..n]);
+                if beat.trace.should_follow() {
+                    watchdog.tell(Look::Follow);
+                }
                 while served.catch_up() && !message::is_waiting(inbox.number) {}
                 if served.has_left_windows() {
                     watchdog.tell(Look::Look);
@@ -240,11 +249,13 @@ pub fn batch(served: &dyn Served, uffd: &Uffd, beat: &Beat, near: &mut Option<Ne
                 Outcome::Installed(window) => window,
                 Outcome::Forbidden | Outcome::Failed(_) | Outcome::Lost(_) => page,
             };
+            beat.trace.note(thread, done.bytes() == PAGE);
             served.wake(done.clip(served.span()));
         } else {
             let _ = uffd.wake(page);
         }
-        beat.served.fetch_add(1, Ordering::Relaxed);
+        // Release: who sees the number sees whose faults they were.
+        beat.served.fetch_add(1, Ordering::Release);
     }
     if let Some(near) = near {
         near.rest();

@@ -10,6 +10,7 @@ use faultless_base::sys::uffd::Uffd;
 use faultless_base::sys::uffd::message::is_waiting;
 use faultless_base::sys::{pagemap, raw};
 
+use crate::delivery::follow::Followers;
 use crate::delivery::served::Served;
 use crate::delivery::thread::{Beat, Handlers};
 use crate::error::Error;
@@ -23,6 +24,8 @@ use crate::process::thread::Thread;
 pub enum Message {
     /// A stream has left something behind.
     Look,
+    /// A handler serves one thread.
+    Follow,
     /// Service has ended: a thread may still wait.
     Closed,
     /// It is over.
@@ -33,6 +36,7 @@ pub enum Message {
 #[derive(Default)]
 struct Told {
     look: bool,
+    follow: bool,
     closed: bool,
     end: bool,
 }
@@ -46,6 +50,7 @@ impl Messages {
     pub fn tell(&self, message: Message) {
         self.0.put(|told| match message {
             Message::Look => told.look = true,
+            Message::Follow => told.follow = true,
             Message::Closed => told.closed = true,
             Message::End => told.end = true,
         });
@@ -62,6 +67,10 @@ impl Messages {
             Told { look, .. } if *look => {
                 *look = false;
                 Some(Message::Look)
+            }
+            Told { follow, .. } if *follow => {
+                *follow = false;
+                Some(Message::Follow)
             }
             _ => None,
         })
@@ -109,22 +118,28 @@ impl Watched {
         let files = descriptors_of_its_own(&*served, inboxes);
         // It allocates nothing once the region is there.
         let mut reports = Reports::new(handlers.as_ref().map_or(0, |handlers| handlers.beats.len()));
+        let mut followers = Followers::new(handlers.as_ref().map_or(0, |handlers| handlers.beats.len()));
         let handlers = Arc::new(Mutex::new(handlers));
         let (watching, received) = (handlers.clone(), messages.clone());
         let (begun, has_begun) = sync_channel::<()>(1);
         let work = move || {
-            if let Some(files) = files {
-                // Not all threads may have such.
-                let _ = own_files(&files);
-            }
+            // Not all threads may have such.
+            let has_own_files = files.is_some_and(|files| own_files(&files).is_ok());
             drop(begun);
             let between = (patience / 4).clamp(LEAST, MOST);
             let mut next = Instant::now() + between;
             loop {
-                match received.next(next) {
+                let told = received.next(followers.next().map_or(next, |look| look.min(next)));
+                match &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
+                    Some(handlers) if has_own_files => followers.look(handlers),
+                    _ => {}
+                }
+                match told {
                     Some(Message::Closed) => served.shut(),
                     Some(Message::Look) => while served.look_back() {},
                     Some(Message::End) => break,
+                    Some(Message::Follow) => {}
+                    None if Instant::now() < next => {}
                     None => {
                         match &*watching.lock().unwrap_or_else(PoisonError::into_inner) {
                             Some(handlers) => reports.look(&*served, handlers, patience),

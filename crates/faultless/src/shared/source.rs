@@ -6,6 +6,7 @@ use faultless_base::sys::raw;
 use faultless_base::sys::user_mmu::{Backing, SwapStore};
 
 use crate::process::masked::Unblocked;
+use crate::shared::swap::Store;
 
 /// Reads at a time that are noted: more than there are buffers.
 const MOST: usize = 32;
@@ -27,18 +28,23 @@ struct Reading {
 pub struct Source {
     backing: Option<Box<dyn Backing>>,
     /// Where its pages go that are above its budget.
-    store: Option<Box<dyn SwapStore>>,
+    store: Option<Store>,
     reads: [Reading; MOST],
 }
 
 impl Source {
-    pub fn new(backing: Option<Box<dyn Backing>>, store: Option<Box<dyn SwapStore>>) -> Self {
+    pub fn new(backing: Option<Box<dyn Backing>>, store: Option<Store>) -> Self {
         Self { backing, store, reads: Default::default() }
     }
 
     /// Whether there is one.
     pub fn is_some(&self) -> bool {
         self.backing.is_some()
+    }
+
+    /// Whether its pages go to a file of this library's.
+    pub fn has_own_file(&self) -> bool {
+        matches!(self.store, Some(Store::File(_)))
     }
 
     /// What is being read: since when, in ns, and where.
@@ -104,12 +110,10 @@ impl Backing for Source {
 
 impl SwapStore for Source {
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
-        let _unblocked = Unblocked::own();
         self.store.as_ref().ok_or(libc::ENOSYS)?.write(offset, bytes)
     }
 
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
-        let _unblocked = Unblocked::own();
         self.store.as_ref().ok_or(libc::ENOSYS)?.read(offset, buffer)
     }
 

@@ -13,6 +13,8 @@ use faultless_base::sys::descriptor::FileDescriptor;
 use faultless_base::sys::limits;
 pub use faultless_base::sys::user_mmu::SwapStore;
 
+use crate::process::masked::Unblocked;
+
 /// How a region is swapped: its budget, and where its pages go.
 ///
 /// ```no_run
@@ -46,17 +48,50 @@ impl Swap {
     }
 
     /// The store, for a region that long.
-    pub(crate) fn open(self, length: usize) -> io::Result<Box<dyn SwapStore>> {
+    pub(crate) fn open(self, length: usize) -> io::Result<Store> {
         if let Some(store) = self.store {
-            return Ok(store);
+            return Ok(Store::Program(store));
         }
         let directory = self.directory.unwrap_or_else(std::env::temp_dir);
-        Ok(Box::new(SwapFile::new(&directory, length)?))
+        SwapFile::new(&directory, length).map(Store::File)
+    }
+}
+
+/// Where pages go.
+pub(crate) enum Store {
+    File(SwapFile),
+    Program(Box<dyn SwapStore>),
+}
+
+impl Store {
+    fn with<T>(&self, call: impl FnOnce(&dyn SwapStore) -> T) -> T {
+        match self {
+            Self::File(file) => call(file),
+            Self::Program(store) => {
+                // It may meet faults of other regions, or have handlers of its own for what it does.
+                let _unblocked = Unblocked::own();
+                call(&**store)
+            }
+        }
+    }
+}
+
+impl SwapStore for Store {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
+        self.with(|store| store.write(offset, bytes))
+    }
+
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), i32> {
+        self.with(|store| store.read(offset, buffer))
+    }
+
+    fn forget(&self, offset: u64, bytes: u64) {
+        self.with(|store| store.forget(offset, bytes));
     }
 }
 
 /// A file without a name. All blocks that it had go with it.
-struct SwapFile {
+pub(crate) struct SwapFile {
     descriptor: FileDescriptor,
     is_direct: AtomicBool,
 }
