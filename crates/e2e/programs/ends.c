@@ -7,12 +7,28 @@
 static pid_t traced, waited;
 static int go[2];
 
+/* Returns when the first thread has ended, and its children are another one's. The limit is that of a hang. */
+static void await_first_thread(void)
+{
+    char path[64], line[256], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
+    alarm(20);
+    while (state != 'Z') {
+        FILE *file = fopen(path, "r");
+        CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+        fclose(file);
+        state = strrchr(line, ')')[2];
+        usleep(1000);
+    }
+    alarm(0);
+}
+
 /* The children of the first thread are this one's now, and no other thread's. */
 static void *inherits(void *unused)
 {
     (void)unused;
     int status;
-    usleep(200000);
+    await_first_thread();
     CHECK(waitpid(waited, &status, __WNOTHREAD) == waited && WEXITSTATUS(status) == 4);
     CHECK(write(go[1], "", 1) == 1);
     CHECK(waitpid(traced, &status, 0) == traced && WIFSTOPPED(status));
