@@ -75,7 +75,9 @@ fn command() -> ExitCode {
         Ok(Args { command: Command::Sysctl(args) }) => sysctl::main(&args),
         Ok(Args { command: Command::Bench(args) }) => bench::main(&args),
         Ok(Args { command: Command::Warm(command) }) => warm::main(&command),
-        Ok(Args { command: Command::Profile(command) }) => profile::main(&command),
+        Ok(Args { command: Command::Profile(command) }) => {
+            profile::main(&command, |name| run::program::find(name, std::env::var_os("PATH").as_deref()))
+        }
         Ok(Args { command: Command::Doctor(args) }) => doctor::main(args),
         Ok(Args { command: Command::Generate(args) }) => generate::main(&args, &Args::command()),
         Err(error) => refuse(&error),

@@ -59,7 +59,12 @@ impl Replaced {
     /// Writes a report. The first one replaces what was there, later ones follow it.
     pub fn write(&mut self, text: &[u8]) -> io::Result<()> {
         if !self.is_written {
-            let about = self.about()?;
+            let mut about = self.about()?;
+            if about.is_file() && about.nlink() == 0 {
+                // The program has removed it. What it may have put there instead is its own.
+                self.file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
+                about = self.about()?;
+            }
             if about.is_file() && self.is_plain(&about) && self.replace(text, &about)? {
                 self.is_written = true;
                 return Ok(());
@@ -163,6 +168,21 @@ mod tests {
         wrote(&link, &["anew"]);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "anew");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn one_that_was_removed_meanwhile_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let mut file = Replaced::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.write(b"report").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "report");
+        let mut file = Replaced::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "the program's").unwrap();
+        assert!(file.write(b"report").is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "the program's");
     }
 
     #[test]

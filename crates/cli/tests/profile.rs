@@ -149,7 +149,10 @@ fn profiles_are_shown_forgotten_and_carried() {
     let file = file.to_str().unwrap();
     say(&cache, &["profile", "export", file]);
     assert_eq!(say(&cache, &["profile", "export"]), fs::read_to_string(file).unwrap());
-    assert_eq!(say(&cache, &["profile", "forget", "true"]), "forgot 1 profile\n");
+    let link = cache.0.join("named");
+    std::os::unix::fs::symlink("/bin/true", &link).unwrap();
+    assert_eq!(say(&cache, &["profile", "forget", link.to_str().unwrap()]), "forgot 1 profile\n");
+    assert_eq!(say(&cache, &["profile", "forget", "true"]), "forgot 0 profiles\n");
     assert_eq!(say(&cache, &["profile", "forget"]), "forgot 1 profile\n");
     assert!(is_covered(&cache, "4096"));
     say(&cache, &["profile", "forget"]);

@@ -7,7 +7,7 @@ mod entry;
 mod shape;
 mod store;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,10 +55,10 @@ fn say(text: &str) -> Result<()> {
     print(text).context("standard output")
 }
 
-/// Shows, forgets, or carries profiles.
-pub fn main(command: &Command) -> ExitCode {
+/// Shows, forgets, or carries profiles. `find` says which file a command is.
+pub fn main(command: &Command, find: impl Fn(&OsStr) -> Option<PathBuf>) -> ExitCode {
     let done = Store::of_user().context("neither XDG_CACHE_HOME nor HOME says where profiles are");
-    match done.and_then(|store| run(&store, command)) {
+    match done.and_then(|store| run(&store, command, find)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -67,12 +67,16 @@ pub fn main(command: &Command) -> ExitCode {
     }
 }
 
-fn run(store: &Store, command: &Command) -> Result<()> {
+fn run(store: &Store, command: &Command, find: impl Fn(&OsStr) -> Option<PathBuf>) -> Result<()> {
     match command {
         Command::Show => show(store),
         Command::Forget { programs } => {
+            // Profiles have the file that a link leads to.
+            let files: Vec<_> =
+                programs.iter().filter_map(|named| find(named.as_os_str())?.canonicalize().ok()).collect();
             let is_named = |path: &Path| {
-                programs.iter().any(|named| path == named || path.file_name() == Some(named.as_os_str()))
+                let is_it = |named: &PathBuf| path == named || path.file_name() == Some(named.as_os_str());
+                programs.iter().any(is_it) || files.iter().any(|file| file == path)
             };
             let n =
                 store.forget(|entry| programs.is_empty() || entry.is_some_and(|entry| is_named(&entry.key.path)));

@@ -83,13 +83,17 @@ impl Store {
         if !self.is_own() {
             return Err(io::Error::other(format!("{} is not a directory of this user's alone", self.0.display())));
         }
+        let bytes = serde_json::to_vec(entry)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(io::Error::other(format!("{} has too long a profile", entry.key.path.display())));
+        }
         let place = self.0.join(entry.key.name());
         if place.symlink_metadata().is_err() {
             self.make_room();
         }
         // Made for this user alone.
         let mut new = tempfile::NamedTempFile::with_prefix_in(".new-", &self.0)?;
-        new.write_all(&serde_json::to_vec(entry)?)?;
+        new.write_all(&bytes)?;
         new.persist(place)?;
         Ok(())
     }
@@ -192,6 +196,15 @@ mod tests {
         assert_eq!((mode(store.path()), mode(&store.files()[0])), (0o700, 0o600));
         assert_eq!(store.forget(|entry| entry.is_some_and(|entry| entry.key.rest == 2)), 1);
         assert_eq!(store.all().len(), 2);
+    }
+
+    #[test]
+    fn what_could_not_be_read_again_is_refused() {
+        let (_dir, store) = store();
+        let mut long = entry(1);
+        long.key.path = "\u{1}".repeat(LONGEST as usize / 4).into();
+        assert!(store.put(&long).is_err());
+        assert_eq!(store.files().len(), 0);
     }
 
     #[test]

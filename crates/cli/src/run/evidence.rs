@@ -126,8 +126,10 @@ impl End {
 impl Evidence {
     /// While it runs.
     pub fn look(&mut self, pid: i32) {
-        if !sys::has_ended(pid) {
-            self.running = Some(Look::at(pid));
+        let look = Look::at(pid);
+        // Before it becomes the program, the process is a copy of this one: that tells nothing.
+        if !sys::has_ended(pid) && (look.file.is_none() || look.file != link("self", "exe")) {
+            self.running = Some(look);
         }
     }
 
@@ -142,6 +144,22 @@ mod tests {
     use super::*;
     use faultless_testkit::foreign::{cases, garbled};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_process_that_is_no_program_yet_tells_nothing() {
+        let mut evidence = Evidence::default();
+        evidence.look(std::process::id() as i32);
+        assert_eq!(evidence.running, None);
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let is_other = || link(&other.id().to_string(), "exe") != link("self", "exe");
+        while !is_other() {
+            std::thread::yield_now();
+        }
+        evidence.look(other.id() as i32);
+        assert!(evidence.running.is_some());
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
 
     #[test]
     fn a_library_that_was_replaced_is_loaded_all_the_same() {
