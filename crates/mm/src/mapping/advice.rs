@@ -34,7 +34,9 @@ const ENOUGH: usize = 2;
 const SAMPLES: usize = 256;
 /// Slots with memory whose content is looked at in one look.
 const PEEKS: usize = 16;
+/// Time between two looks, at least and at most.
 const LOOK_US: u64 = 5_000;
+const LOOK_MOST_US: u64 = 100_000;
 /// A look takes one part of the time in so many.
 const LOOK_SHARE: u64 = 20;
 /// One part of the budget in so many is for where the program begins in its mappings.
@@ -301,7 +303,7 @@ impl<S: Sys> Space<S> {
             table.note_change();
         }
         let took_us = self.sys.thread_ns().saturating_sub(begun) / 1000;
-        Progress::Wait(LOOK_US.max(took_us * LOOK_SHARE))
+        Progress::Wait((took_us * LOOK_SHARE).clamp(LOOK_US, LOOK_MOST_US))
     }
 
     /// Looks at every known mapping; whether anything came of it. The looks themselves take long and no lock.

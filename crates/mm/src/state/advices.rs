@@ -166,7 +166,8 @@ impl Table {
     /// program that watches it is to find one area.
     pub(crate) fn set(&mut self, place: usize, known: Known, account: &Budget) {
         let charged = |known: Option<Known>| known.map_or(0, |known| known.charged);
-        let is_divided = |known: &Known| known.depth > 0 && !known.is_whole() && !known.span.is_empty();
+        let is_divided =
+            |known: &Known| (known.depth > 0 || known.full != 0) && !known.is_whole() && !known.span.is_empty();
         let known = Some(known).filter(|known| !known.cut || known.charged > 0 || is_divided(known));
         let before = charged(core::mem::replace(&mut self.known[place], known));
         let after = charged(known);
