@@ -1,11 +1,14 @@
-//! Ten shells that fork and exit, and do little else: plain, beside an empty library, and under `faultless run`.
+//! Ten shells that fork and exit, and do little else: plain, beside an empty library, and under `faultless run`, without
+//! notes of an earlier run and with them.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::aims::Aims;
 use crate::contender::Contender;
 use crate::contenders::Contenders;
-use crate::measure::Sample;
+use crate::measure::{Sample, measure};
 use crate::plan::{Context, Field, Launch, Row, Section, Start};
 use crate::profile;
 use crate::programs::find::write;
@@ -26,11 +29,35 @@ const LINES: usize = 100;
 /// How much longer it may take than beside an empty library.
 const MOST: f64 = 1.01;
 
-fn name(contender: Contender) -> String {
-    match contender {
-        Contender::Faultless => "under `faultless run`".into(),
-        other => other.name().into(),
+/// Who runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+enum Way {
+    Of(Contender),
+    /// Under `faultless run`, with notes of a run before.
+    Again,
+}
+
+impl Way {
+    const PLAIN: Self = Self::Of(Contender::Plain);
+    const EMPTY: Self = Self::Of(Contender::Empty);
+    const FIRST: Self = Self::Of(Contender::Faultless);
+
+    fn name(self) -> String {
+        match self {
+            Self::FIRST => "under `faultless run`".into(),
+            Self::Of(other) => other.name().into(),
+            Self::Again => "under `faultless run`, the second time".into(),
+        }
     }
+}
+
+/// The program under `run`, which keeps its notes in a folder of its own.
+fn noted(exe: &Path, launch: &Launch, notes: &Path) -> Command {
+    let mut command = Command::new(exe);
+    command.args(["run", "--quiet", "--json"]).arg(notes.join("run.json")).arg("--").arg(&launch.program);
+    command.args(&launch.args).env("XDG_CACHE_HOME", notes).env("FAULTLESS_WARM", "").env("LC_ALL", "C");
+    command.env_remove("LD_PRELOAD").env_remove("FAULTLESS_PROFILE");
+    command
 }
 
 /// How often each shell starts a subshell.
@@ -62,33 +89,42 @@ fn try_tables(runs: &mut Runs, aims: &mut Aims) -> Result<(), String> {
     }
     let row = Row::new("forks", Section::Costs, "forks").field(Field::Empty).starting(Start::Run);
     let row = Row { limit: LIMIT, ..row };
-    let ways = contenders.of(&row);
+    let notes = tempfile::tempdir_in(&runs.context.dir).map_err(|error| error.to_string())?;
+    let exe = runs.context.exe.clone();
+    let again = || noted(&exe, &launch, notes.path());
+    measure(&mut again(), LIMIT)?;
+    let ways: Vec<_> = contenders.of(&row).into_iter().map(Way::Of).chain([Way::Again]).collect();
     let count = count(&runs.context);
     let said = format!("{count} times, {LINES} lines\n").repeat(WIDE);
-    let once = |contender: Contender| {
-        let sample = contenders.run(&row, &launch, contender)?;
+    let once = |way: Way| {
+        let sample = match way {
+            Way::Of(contender) => contenders.run(&row, &launch, contender)?,
+            Way::Again => measure(&mut again(), LIMIT)?,
+        };
         if sample.output != said {
             return Err(format!("it printed something else: {:?}", sample.output));
         }
         Ok(sample)
     };
-    let rounds = runs.recorded("forks", (&ways, ROUNDS), name, once);
+    let rounds = runs.recorded("forks", (&ways, ROUNDS), Way::name, once);
     println!(
         "**Forks**: {WIDE} shells at a time, each of which starts {count} times a subshell with a pipe of two programs\n"
     );
     print(&rounds);
-    let beside = ratio(&rounds, &Contender::Faultless, &Contender::Empty, |sample: &Sample| sample.wall);
-    aims.at_most("the forks under run, beside an empty library", MOST, beside);
-    let looked_at = ways.iter().filter(|way| **way != Contender::Empty);
-    let functions = looked_at.map(|way| {
-        let command = contenders.command(&row, &launch, *way);
-        (name(*way), profile::of(&command, &runs.context.dir, LIMIT))
+    for (way, when) in [(Way::FIRST, ""), (Way::Again, ", the second time")] {
+        let beside = ratio(&rounds, &way, &Way::EMPTY, |sample: &Sample| sample.wall);
+        aims.at_most(&format!("the forks under run{when}, beside an empty library"), MOST, beside);
+    }
+    let looked_at = [Contender::Plain, Contender::Faultless].into_iter();
+    let functions = looked_at.map(|contender| {
+        let command = contenders.command(&row, &launch, contender);
+        (Way::Of(contender).name(), profile::of(&command, &runs.context.dir, LIMIT))
     });
     profile::print("all processes together", functions.collect());
     Ok(())
 }
 
-fn print(rounds: &Rounds<Contender, Sample>) {
+fn print(rounds: &Rounds<Way, Sample>) {
     let mut rows =
         table::new_table(&["", "elapsed", "user", "system", "processors in use", "faults", "beside plain"]);
     for (way, all) in rounds {
@@ -96,9 +132,9 @@ fn print(rounds: &Rounds<Contender, Sample>) {
         let of = |figure: fn(&Sample) -> f64| Spread::of(&all.iter().map(figure).collect::<Vec<_>>());
         let used = of(|sample| (sample.used.user + sample.used.system) / sample.wall * 100.0);
         let faults = median(&all.iter().map(|sample| sample.used.faults as f64).collect::<Vec<_>>());
-        let beside = ratio(rounds, way, &Contender::Plain, |sample: &Sample| sample.wall);
+        let beside = ratio(rounds, way, &Way::PLAIN, |sample: &Sample| sample.wall);
         rows.add_row([
-            name(*way),
+            way.name(),
             wall,
             user,
             system,
@@ -106,7 +142,7 @@ fn print(rounds: &Rounds<Contender, Sample>) {
             faults.map_or(table::NOTHING.into(), |faults| format!("{faults:.0}")),
             beside
                 .ok()
-                .filter(|_| *way != Contender::Plain)
+                .filter(|_| *way != Way::PLAIN)
                 .map_or(table::NOTHING.into(), |ratio| table::interval(&ratio)),
         ]);
     }
