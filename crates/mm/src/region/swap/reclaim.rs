@@ -88,7 +88,7 @@ impl<M: Mmu> Region<M> {
                         let met = swap.met_stuck.swap(0, Ordering::Relaxed);
                         swap.stuck.store(met, Ordering::Relaxed);
                     }
-                    swap.met_stuck.fetch_add(swap.table.aside(piece), Ordering::Relaxed);
+                    swap.met_stuck.fetch_add(self.closed_aside(swap, piece), Ordering::Relaxed);
                     in_vain += passed;
                     swap.writes.store(piece.end, Ordering::Relaxed);
                 }
@@ -118,6 +118,20 @@ impl<M: Mmu> Region<M> {
         let next = behind.or_else(|| from(self.span.start)).unwrap_or(self.span.start) / bytes * bytes;
         let passed = if behind.is_some() { next - at } else { self.span.end - at + next - self.span.start };
         (Span::new(next, bytes), passed / bytes + 1)
+    }
+
+    /// How many pages of a piece are aside and may not be written to.
+    fn closed_aside(&self, swap: &Swap, piece: Span) -> usize {
+        let (mut at, mut pages) = (piece.start, 0);
+        while at < piece.end
+            && let Some(view) = self.areas.first(Span { start: at, ..piece })
+        {
+            if view.attributes.rights != Rights::Write {
+                pages += swap.table.aside(view.span.clip(Span { start: at, ..piece }));
+            }
+            at = view.span.end;
+        }
+        pages
     }
 
     /// Calls `f` for each part of a piece that may be written to, with its entry, as long as it is true.
