@@ -117,9 +117,9 @@ impl Known {
         let most_groups = if is_all { self.most_groups } else { self.most_groups.div_ceil(MOST_PARTS) };
         let (group, told) = (group_of(span, most_groups), count(span.bytes() / SLOT));
         let parts = if is_all { self.parts } else { MOST_PARTS };
-        let anew =
-            Self { depth: 0, charged: 0, share: 1, used: 0, use_: Use::Unknown, left: LeftOut::Small, ..self };
-        Self { number, span, most_groups, group, told, parts, ..anew }
+        let anew = Self { depth: 0, full: 0, charged: 0, share: 1, used: 0, ..self };
+        let (use_, left) = (Use::Unknown, LeftOut::Small);
+        Self { number, span, most_groups, group, told, parts, use_, left, ..anew }
     }
 
     /// What goes on as before when the program has given up `gone` near the end, as a JVM that maps an archive there,
@@ -301,6 +301,15 @@ mod tests {
                 let seen = covered(slots, pieces.chain(k.left_out()));
                 assert!(seen.iter().all(|&s| s), "{slots} slots, cut at {cut}");
             }
+        }
+    }
+
+    #[test]
+    fn what_begins_anew_has_no_advice() {
+        let all = Known { depth: 3, full: 0b101, charged: 9, left: LeftOut::Again(1), ..known(200) };
+        for span in [all.span, Span::new(40 * SLOT, 100 * SLOT)] {
+            let anew = all.again(1, span);
+            assert_eq!((anew.advised_bytes(), anew.charged, anew.is_advised()), (0, 0, false));
         }
     }
 
