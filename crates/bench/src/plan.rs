@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use super::contender::Contender;
@@ -251,7 +252,32 @@ impl Launch {
     pub fn new<A: Into<OsString>>(program: impl Into<PathBuf>, args: impl IntoIterator<Item = A>) -> Launch {
         Launch { program: program.into(), args: args.into_iter().map(Into::into).collect(), ..Launch::default() }
     }
+
+    /// It under `run`, which keeps its notes in this folder. Notes are kept where `run` has something to say at the end:
+    /// there it writes what it counted, to [`COUNTED`].
+    pub fn noted(&self, exe: &Path, notes: &Path) -> Command {
+        let mut command = Command::new(exe);
+        command.args(["run", "--quiet", "--json"]).arg(notes.join(COUNTED)).arg("--").arg(&self.program);
+        command.env("XDG_CACHE_HOME", notes).env_remove("FAULTLESS_PROFILE");
+        self.begun(command)
+    }
+
+    /// It as it is.
+    pub fn plain(&self) -> Command {
+        self.begun(Command::new(&self.program))
+    }
+
+    fn begun(&self, mut command: Command) -> Command {
+        command.args(&self.args).env_remove("LD_PRELOAD").env("LC_ALL", "C").env("FAULTLESS_WARM", "");
+        if let Some(dir) = &self.dir {
+            command.current_dir(dir);
+        }
+        command
+    }
 }
+
+/// The file of what `run` counted, beside the notes.
+pub const COUNTED: &str = "run.json";
 
 /// Makes what the program needs; the error says what is not installed.
 pub type Prepare = Box<dyn Fn(&Context) -> Result<Launch, String>>;

@@ -22,7 +22,7 @@ use super::aims::Aims;
 use super::huge::Huge;
 use super::measure::{Sample, measure};
 use super::parts::Session;
-use super::plan::{Context, Launch, Row};
+use super::plan::{COUNTED, Context, Launch, Row};
 use super::rule::Aim;
 use super::table::{self, NOTHING};
 use super::turns::{Rounds, Same, Turns, ratio};
@@ -34,8 +34,6 @@ use faultless_page::stats::Counter;
 const TOUCHED: u64 = 1536 << 20;
 /// What the reserve holds.
 const RESERVE: u64 = 2 << 30;
-/// The file of what `run` counted, beside the notes.
-const COUNTED: &str = "run.json";
 /// How long a run may take, and how long the reserve may take to fill.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -76,20 +74,12 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// The program as it is, or under `run`, with notes of earlier runs in `notes`. Notes are kept where `run` has
-    /// something to say at the end: there it writes what it counted.
+    /// The program as it is, or under `run`, with notes of earlier runs in `notes`.
     fn command(&self, launch: &Launch, way: Way, notes: &Path) -> Command {
-        let is_covered = !matches!(way, Way::Plain | Way::Huge);
-        let mut command = Command::new(if is_covered { &self.context.exe } else { &launch.program });
-        if is_covered {
-            command.args(["run", "--quiet", "--json"]).arg(notes.join(COUNTED)).arg("--").arg(&launch.program);
-            command.env("XDG_CACHE_HOME", notes);
+        match way {
+            Way::Plain | Way::Huge => launch.plain(),
+            _ => launch.noted(&self.context.exe, notes),
         }
-        command.args(&launch.args).env_remove("LD_PRELOAD").env("LC_ALL", "C").env("FAULTLESS_WARM", "");
-        if let Some(dir) = &launch.dir {
-            command.current_dir(dir);
-        }
-        command
     }
 
     fn once(&self, row: &Row, launch: &Launch, way: Way) -> Result<(Measured, u64), String> {

@@ -1,8 +1,6 @@
 //! Ten shells that fork and exit, and do little else: plain, beside an empty library, and under `faultless run`, without
 //! notes of an earlier run and with them.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use crate::aims::Aims;
@@ -51,15 +49,6 @@ impl Way {
     }
 }
 
-/// The program under `run`, which keeps its notes in a folder of its own.
-fn noted(exe: &Path, launch: &Launch, notes: &Path) -> Command {
-    let mut command = Command::new(exe);
-    command.args(["run", "--quiet", "--json"]).arg(notes.join("run.json")).arg("--").arg(&launch.program);
-    command.args(&launch.args).env("XDG_CACHE_HOME", notes).env("FAULTLESS_WARM", "").env("LC_ALL", "C");
-    command.env_remove("LD_PRELOAD").env_remove("FAULTLESS_PROFILE");
-    command
-}
-
 /// How often each shell starts a subshell.
 fn count(context: &Context) -> u64 {
     context.count(COUNT[usize::from(context.full)])
@@ -91,7 +80,7 @@ fn try_tables(runs: &mut Runs, aims: &mut Aims) -> Result<(), String> {
     let row = Row { limit: LIMIT, ..row };
     let notes = tempfile::tempdir_in(&runs.context.dir).map_err(|error| error.to_string())?;
     let exe = runs.context.exe.clone();
-    let again = || noted(&exe, &launch, notes.path());
+    let again = || launch.noted(&exe, notes.path());
     measure(&mut again(), LIMIT)?;
     let ways: Vec<_> = contenders.of(&row).into_iter().map(Way::Of).chain([Way::Again]).collect();
     let count = count(&runs.context);
