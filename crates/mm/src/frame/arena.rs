@@ -167,7 +167,8 @@ impl Arena {
         let first = self.slots.tail().next_multiple_of(align);
         self.open_to(Slot::new(first.number().checked_add(n)?), sys).then_some(())?;
         let e = Extent { first, n };
-        self.carve(e).then_some(e)
+        // Some may have been given up while they were opened.
+        self.take_at(e).then_some(e)
     }
 
     /// Opens the reservation up to slot `end` at least; new slots are holes, but for those where the program has
