@@ -1,11 +1,16 @@
 //! Whether others have changed a file, by the time of its last change.
 //!
-//! Before this library changes a file it looks at that time, and notes that of the clock before and afterwards. A time
-//! of the file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
-//! the file system (a server's), the time is looked at afterwards, too.
+//! Before and after this library changes a file it looks at that time, and notes that of the clock before. A time of the
+//! file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
+//! the file system (a server's), the time is this library's if nobody else had changed the file before.
+//!
+//! Most file systems take the time from a clock that stands still for some milliseconds, so a later change may have the
+//! same time. Since Linux 6.13 some give each change after a look another one. On all others nothing is known of a file
+//! that was looked at within such a while after its last change: others count as having changed it.
 //!
 //! A change of another process is not told apart if it comes during one of this library's.
 
+use std::ffi::CStr;
 use std::fs::{File, Metadata};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,8 +22,16 @@ use crate::file::opened::Opened;
 /// A time without parts of a second is that of a file system that has none, and may have every second second alone.
 const GRANULARITY: Duration = Duration::from_secs(2);
 
+/// No file system's clock stands still for longer (100 times a second).
+const TICK: Duration = Duration::from_millis(10);
+
+/// File systems that give each change after a look another time (multigrain timestamps).
+const TOLD_APART: [i64; 4] =
+    [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
+/// Since this kernel.
+const SINCE: (u32, u32) = (6, 13);
+
 /// Who has changed a file.
-#[derive(Default)]
 pub(super) struct Changed(Mutex<State>);
 
 #[derive(Default)]
@@ -29,6 +42,10 @@ struct State {
     ours: Option<[SystemTime; 2]>,
     /// How many are under way: there is no end of `ours` yet.
     running: usize,
+    /// Whether any change after a look has another time.
+    is_told_apart: bool,
+    /// Whether a change since the last look may have the time that was seen.
+    is_unsure: bool,
     /// Whether others have changed it since [`Changed::note`].
     is_by_others: bool,
     /// Whether the file system has this clock, once that was tried.
@@ -43,10 +60,25 @@ fn coarse() -> SystemTime {
     UNIX_EPOCH + Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
+fn is_whole(time: SystemTime) -> bool {
+    time.duration_since(UNIX_EPOCH).is_ok_and(|since| since.subsec_nanos() == 0)
+}
+
 fn is_between(time: SystemTime, [from, to]: [SystemTime; 2]) -> bool {
-    let is_whole = time.duration_since(UNIX_EPOCH).is_ok_and(|since| since.subsec_nanos() == 0);
-    let late = if is_whole { GRANULARITY } else { Duration::ZERO };
+    let late = if is_whole(time) { GRANULARITY } else { Duration::ZERO };
     from <= time + late && time <= to
+}
+
+/// Whether this kernel is no older.
+fn is_since((major, minor): (u32, u32)) -> bool {
+    // SAFETY: a structure to write to, which has an end of text then.
+    let release = unsafe {
+        let mut about: libc::utsname = std::mem::zeroed();
+        libc::uname(&mut about);
+        CStr::from_ptr(about.release.as_ptr()).to_string_lossy().into_owned()
+    };
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    numbers.next().zip(numbers.next()) >= Some((major, minor))
 }
 
 impl State {
@@ -60,8 +92,18 @@ impl State {
         }
     }
 
+    /// Its time was looked at just now, and no change is under way.
+    fn look(&mut self, time: Option<SystemTime>) {
+        let has_passed = |time| {
+            let lasts = if is_whole(time) { GRANULARITY } else { TICK };
+            !(time..time + lasts).contains(&coarse())
+        };
+        let has_this_clock = self.is_clock != Some(false);
+        self.is_unsure = !self.is_told_apart && has_this_clock && !time.is_none_or(has_passed);
+    }
+
     fn begin(&mut self, time: Option<SystemTime>) {
-        self.is_by_others |= !self.is_ours(time);
+        self.is_by_others |= !self.is_ours(time) || self.running == 0 && self.is_unsure;
         if self.running == 0 {
             self.seen = time;
             self.ours = Some([coarse(); 2]);
@@ -75,7 +117,7 @@ impl State {
         if let Some([_, to]) = &mut self.ours {
             *to = SystemTime::now().max(*to);
         }
-        if self.is_clock == Some(true) {
+        if self.is_clock == Some(true) && self.running > 0 {
             return;
         }
         let time = time();
@@ -83,13 +125,26 @@ impl State {
         if self.is_clock.is_none() && time != self.seen {
             self.is_clock = Some(is_ours);
         }
-        if !is_ours {
+        if !is_ours && self.is_clock != Some(true) {
             self.seen = time;
+        }
+        if self.running == 0 {
+            self.look(time);
+            // What comes from now on is later.
+            if let (true, Some(time), Some([_, to])) = (is_ours, time, &mut self.ours) {
+                *to = time;
+            }
         }
     }
 }
 
 impl Changed {
+    /// Of a file on that kind of file system.
+    pub(super) fn new(file_system: i64) -> Self {
+        let is_told_apart = TOLD_APART.contains(&file_system) && is_since(SINCE);
+        Self(Mutex::new(State { is_told_apart, ..State::default() }))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,10 +154,12 @@ impl Changed {
     pub(super) fn note(&self, file: &File) -> bool {
         let time = file.metadata().and_then(|about| about.modified()).ok();
         let mut state = self.state();
-        let is_ours = state.is_ours(time) && !state.is_by_others;
+        let is_told = state.running > 0 || !state.is_unsure;
+        let is_ours = state.is_ours(time) && is_told && !state.is_by_others;
         state.is_by_others = false;
         if state.running == 0 {
             (state.seen, state.ours) = (time, None);
+            state.look(time);
         }
         is_ours
     }
@@ -147,18 +204,45 @@ mod tests {
     #[test]
     fn changes_under_way_together_are_ours() {
         let now = || Some(SystemTime::now());
-        let mut state = State { seen: at(0), ..State::default() };
+        let mut state = State { seen: at(0), is_told_apart: true, ..State::default() };
         state.begin(at(0));
         // The first has not done anything yet.
         state.begin(at(0));
         let first = now();
         state.end(|| first);
         state.begin(first);
-        state.end(|| unreachable!("the clock is known"));
-        state.end(|| unreachable!("the clock is known"));
+        state.end(|| unreachable!("the clock is known, and another one is under way"));
+        state.end(|| first);
         assert!(state.is_ours(first) && state.is_ours(at(0)) && !state.is_by_others && state.running == 0);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!state.is_ours(now()));
+    }
+
+    /// The end of a change of ours is that of the file, and not of this process's clock, which is ahead of it.
+    #[test]
+    fn a_change_right_after_ours_is_not_ours() {
+        let mut state = State { seen: at(0), is_told_apart: true, ..State::default() };
+        state.begin(at(0));
+        let ours = Some(SystemTime::now());
+        state.end(|| ours);
+        let next = ours.map(|time| time + Duration::from_nanos(1));
+        assert!(state.is_ours(ours) && !state.is_ours(next) && !state.is_unsure);
+    }
+
+    #[test]
+    fn what_may_have_the_same_time_is_not_taken_for_ours() {
+        let mut state = State { seen: at(0), ..State::default() };
+        let ahead = Some(SystemTime::now() + Duration::from_secs(1000));
+        for (time, is) in [(Some(coarse()), true), (at(0), false), (ahead, false), (None, false)] {
+            state.look(time);
+            assert_eq!(state.is_unsure, is, "{time:?}");
+        }
+        state.begin(at(0));
+        let ours = Some(coarse());
+        state.end(|| ours);
+        assert!(state.is_unsure && !state.is_by_others);
+        state.begin(ours);
+        assert!(state.is_by_others, "others may have changed it since");
     }
 
     #[test]

@@ -119,8 +119,9 @@ impl LocalFile {
     pub(super) fn new(file: &File, is_huge: bool) -> io::Result<Self> {
         let reads = Ways::new(file, false)?;
         let is_direct = reads.direct.is_some().into();
-        let (data, changed) = (AtomicU64::new(0), Changed::default());
-        let begun = Ahead::new(OF_DEVICES.contains(&file_system(file)));
+        let file_system = file_system(file);
+        let (data, changed) = (AtomicU64::new(0), Changed::new(file_system));
+        let begun = Ahead::new(OF_DEVICES.contains(&file_system));
         let local = Self { reads, writes: Late::new(), is_direct, is_huge, data, changed, begun };
         local.note_change();
         local.allow_writes(file)?;

@@ -219,6 +219,19 @@ fn holes_that_nothing_was_written_to_stay_holes() {
 }
 
 /// What others have written is seen by who opens the file then, where no mapping is.
+/// Whether each change of a file that was looked at has another time (Linux 6.13). Else a change of this library's may hide
+/// another's, and what is in memory goes.
+pub fn tells_changes_apart() -> bool {
+    let named = named(b"0");
+    let changed = || fs::metadata(named.path()).unwrap().modified().unwrap();
+    let others = fs::File::options().write(true).open(named.path()).unwrap();
+    (0..50).all(|_| {
+        let before = changed();
+        std::os::unix::fs::FileExt::write_all_at(&others, b"1", 0).unwrap();
+        changed() > before
+    })
+}
+
 #[test]
 fn what_others_write_is_seen_when_the_file_is_opened_again() {
     let _alone = budget(64 << 20);
@@ -249,5 +262,5 @@ fn what_others_write_is_seen_when_the_file_is_opened_again() {
     first.set_len(4 * SLOT as u64).unwrap();
     let present = first.present();
     drop(File::open(named.path()).unwrap());
-    assert_eq!(first.present(), present);
+    assert!(first.present() == present || !tells_changes_apart());
 }

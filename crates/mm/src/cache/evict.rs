@@ -74,9 +74,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         let slots = offset.div_ceil(SLOT)..end;
         let on_the_way = self.evict_stream(|slot| slots.contains(&slot), to);
         let filled = slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0);
+        // With the lock, and not where it is free: a file that others have changed must not keep what it had.
         filled.fold(on_the_way, |gone, slot| {
-            let change = self.index.try_change(slot);
-            gone + change.is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
+            gone + self.evict_clean(self.change(slot), slot, (to, Why::Advice)) as usize
         })
     }
 
