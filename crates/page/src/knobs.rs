@@ -167,7 +167,7 @@ knobs! {
     /// or a link. So does that of the file that runs, such as an interpreter. So do the first argument that is no option, and
     /// the name that `exec -a` gives.
     Skip, "skip", "FAULTLESS_SKIP", Kind::Text, "", Start;
-    /// Runs programs without the library that made no large request when they ran last, and notes what programs do.
+    /// Runs programs without the library that made few large requests when they ran last, or none, and notes what programs do.
     Profile, "profile", "FAULTLESS_PROFILE", Kind::Switch, "1", Run;
     /// Says nothing at the end of a program.
     Quiet, "quiet", "FAULTLESS_QUIET", Kind::Switch, "0", Run;

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::shape::{self, Sum};
 
 /// Of the fields below. Profiles of another version are left alone.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// After that many runs without the library, one is covered again.
 const RECHECK: u32 = 16;
 /// A run without the library that takes this much more memory than before says that the program has changed.
 const MORE: u64 = 1 << 20;
-/// Covered runs without a large request, one after the other, after which a program counts as one that makes none: runs
-/// of one shape may differ.
+/// Covered runs without many large requests, one after the other, after which a program counts as one that makes none:
+/// runs of one shape may differ.
 const SETTLED: u32 = 4;
 
 /// A program: its file, the shape of its words, and settings that decide what is a large request.
@@ -52,13 +52,26 @@ impl Key {
     }
 }
 
+/// The large requests of a program and of those that it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// None.
+    No,
+    /// By many processes, and so little memory that the library may have cost more than that spared.
+    Few,
+    /// Else.
+    Many,
+}
+
 /// What was seen of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Whether it or a program that it started made a large request; `None`: it ran without the library.
-    pub is_large: Option<bool>,
+    /// `None`: it ran without the library.
+    pub requests: Option<Requests>,
     /// Most memory that one of its processes had.
     pub peak: u64,
+    /// Processor time of all of them, in µs.
+    pub cpu: u64,
     /// Whether it ended with status 0.
     pub is_success: bool,
 }
@@ -71,10 +84,14 @@ pub struct Entry {
     pub version: u32,
     /// The program.
     pub key: Key,
-    /// Whether it or a program that it started made a large request, lately.
+    /// Whether it had many large requests, lately.
     pub is_large: bool,
-    /// Covered runs without one since then.
+    /// Covered runs with few or none since then.
     pub small: u32,
+    /// Where its last covered run had a few: the processor time of that, in µs.
+    pub cpu: Option<u64>,
+    /// The same of the last run without the library.
+    pub plain_cpu: Option<u64>,
     /// Most memory that one of its processes had, in its last covered run.
     pub peak: u64,
     /// Covered runs, and those without the library since the last of them.
@@ -86,18 +103,22 @@ pub struct Entry {
 impl Entry {
     /// Whether the next run goes without the library.
     pub fn is_plain(&self) -> bool {
-        self.version == VERSION && !self.is_large && self.covered > 0 && self.plain < RECHECK
+        let is_as_fast = self.cpu.zip(self.plain_cpu).is_none_or(|(covered, plain)| plain <= covered);
+        self.version == VERSION && !self.is_large && self.covered > 0 && self.plain < RECHECK && is_as_fast
     }
 
     /// What is to be noted after a run, if anything changes.
     pub fn after(before: Option<Self>, key: Key, seen: Seen) -> Option<Self> {
-        let Some(is_large) = seen.is_large else {
+        // A run that failed may have ended before it began its work.
+        let cpu = seen.is_success.then_some(seen.cpu);
+        let Some(requests) = seen.requests else {
             let before = before?;
             let is_other = seen.peak > before.peak.saturating_add(MORE);
             let plain = if is_other { RECHECK } else { before.plain.saturating_add(1) };
-            return Some(Self { plain, ..before });
+            let plain_cpu = before.cpu.and(cpu).or(before.plain_cpu);
+            return Some(Self { plain, plain_cpu, ..before });
         };
-        // A run that failed may have ended before it began its work.
+        let is_large = requests == Requests::Many;
         if !is_large && !seen.is_success {
             return None;
         }
@@ -106,8 +127,11 @@ impl Entry {
         let small = if is_large { 0 } else { was(|before| before.small).saturating_add(1) };
         let was_large = before.as_ref().is_some_and(|before| before.is_large);
         let stays_large = is_large || was_large && small < SETTLED;
+        let cpu = cpu.filter(|_| requests == Requests::Few);
+        let plain_cpu = cpu.and(before.as_ref().and_then(|before| before.plain_cpu));
         let peak = seen.peak;
-        let now = Self { version: VERSION, key, is_large: stays_large, small, peak, covered, plain: 0 };
+        let now =
+            Self { version: VERSION, key, is_large: stays_large, small, cpu, plain_cpu, peak, covered, plain: 0 };
         // For a program that is covered each time, counting its runs is not worth a write.
         let is_as_before = |b: Self| b.is_large && b.small == 0 && b.peak.abs_diff(peak) <= peak / 8;
         let is_same = is_large && before.is_some_and(is_as_before);
@@ -119,8 +143,8 @@ impl Entry {
 mod tests {
     use super::*;
 
-    const SMALL: Seen = Seen { is_large: Some(false), peak: 2 << 20, is_success: true };
-    const PLAIN: Seen = Seen { is_large: None, ..SMALL };
+    const SMALL: Seen = Seen { requests: Some(Requests::No), peak: 2 << 20, cpu: 1000, is_success: true };
+    const PLAIN: Seen = Seen { requests: None, ..SMALL };
 
     fn key() -> Key {
         Key { path: "/bin/a".into(), size: 1, changed: 2, rest: 3 }
@@ -153,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_large_program_is_covered_each_time_and_seldom_noted() {
-        let large = Seen { is_large: Some(true), peak: 1 << 30, is_success: false };
+        let large = Seen { requests: Some(Requests::Many), peak: 1 << 30, cpu: 1000, is_success: false };
         let entry = after(None, large).unwrap();
         assert!(!entry.is_plain());
         assert_eq!(after(Some(entry.clone()), Seen { peak: (1 << 30) + 5, ..large }), None);
@@ -166,6 +190,33 @@ mod tests {
         }
         let again = after(Some(entry), large).unwrap();
         assert!(!again.is_plain() && !after(Some(again), SMALL).unwrap().is_plain());
+    }
+
+    /// Whether a few large requests are worth the library is what two runs say.
+    #[test]
+    fn a_program_with_few_large_requests_runs_as_it_was_faster() {
+        let few = |cpu| Seen { requests: Some(Requests::Few), cpu, ..SMALL };
+        let plain = |cpu| Seen { cpu, ..PLAIN };
+        let first = after(None, few(100)).unwrap();
+        assert!(first.is_plain(), "it was not tried without");
+        let slower = after(Some(first.clone()), plain(101)).unwrap();
+        assert!(!slower.is_plain());
+        let slower = after(Some(slower), few(100)).unwrap();
+        assert!(!slower.is_plain(), "it is known still");
+        assert!(after(Some(slower.clone()), few(102)).unwrap().is_plain(), "times differ from run to run");
+        let failed = after(Some(first.clone()), Seen { is_success: false, ..plain(1000) }).unwrap();
+        assert_eq!(failed.plain_cpu, None, "it may have failed before its work");
+        let mut faster = after(Some(first), plain(99)).unwrap();
+        for _ in 1..RECHECK {
+            assert!(faster.is_plain());
+            faster = after(Some(faster), plain(99)).unwrap();
+        }
+        assert!(!faster.is_plain());
+        // None or many of them, and times do not count any more.
+        let none = after(Some(slower.clone()), SMALL).unwrap();
+        assert!(none.is_plain() && none.cpu.or(none.plain_cpu).is_none());
+        let many = after(Some(slower), Seen { requests: Some(Requests::Many), ..SMALL }).unwrap();
+        assert!(!many.is_plain() && !after(Some(many), few(100)).unwrap().is_plain());
     }
 
     #[test]

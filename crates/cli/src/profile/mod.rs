@@ -18,7 +18,7 @@ use faultless_measure::figures::size;
 use crate::replaced::Replaced;
 use crate::said::{complain, print};
 
-pub use entry::{Entry, Key, Seen};
+pub use entry::{Entry, Key, Requests, Seen};
 use store::Store;
 
 /// What `faultless profile` does.
@@ -104,7 +104,11 @@ fn show(store: &Store) -> Result<()> {
     let mut text = format!("{} in {}\n", count(all.len(), "profile"), store.path().display());
     for entry in all {
         let next = if entry.is_plain() { "plain" } else { "covered" };
-        let requests = if entry.is_large { "large requests" } else { "no large request" };
+        let requests = match (entry.is_large, entry.cpu) {
+            (true, _) => "large requests",
+            (false, Some(_)) => "few large requests",
+            (false, None) => "no large request",
+        };
         let peak = size(entry.peak);
         let path: String = faultless_measure::pages::shown(&entry.key.path.to_string_lossy());
         text += &format!(

@@ -175,7 +175,17 @@ mod tests {
 
     fn entry(rest: u64) -> Entry {
         let key = Key { path: "/bin/a".into(), size: 1, changed: -2, rest };
-        Entry { version: VERSION, key, is_large: false, small: 1, peak: 7, covered: 1, plain: 0 }
+        Entry {
+            version: VERSION,
+            key,
+            is_large: false,
+            small: 1,
+            cpu: None,
+            plain_cpu: None,
+            peak: 7,
+            covered: 1,
+            plain: 0,
+        }
     }
 
     fn store() -> (tempfile::TempDir, Store) {
@@ -266,7 +276,7 @@ mod tests {
 
         /// Any bytes are a profile or none, and a profile is written as it was read.
         #[test]
-        fn any_file_is_borne(bytes in garbled(&[r#"{"version":2,"key":{"path":"/bin/a","size":1,"changed":-2,"rest":1},"is_large":false,"small":1,"peak":7,"covered":1,"plain":0}"#])) {
+        fn any_file_is_borne(bytes in garbled(&[r#"{"version":3,"key":{"path":"/bin/a","size":1,"changed":-2,"rest":1},"is_large":false,"small":1,"cpu":5,"plain_cpu":null,"peak":7,"covered":1,"plain":0}"#])) {
             let (_dir, store) = store();
             store.put(&entry(1)).unwrap();
             let place = store.path().join(entry(1).key.name());

@@ -92,7 +92,7 @@ pub struct Args {
     /// What the user's file says.
     #[arg(skip)]
     pub file: Vec<Setting>,
-    /// The program goes without the library, because it made no large request when it ran last.
+    /// The program goes without the library, because it made few large requests when it ran last, or none.
     #[arg(skip)]
     pub is_known_plain: bool,
     /// The socket of the warm reserve, if there is one.
@@ -297,7 +297,7 @@ impl Args {
     /// What the settings themselves say against covering the program.
     pub fn ruled_out(&self) -> Option<String> {
         if self.is_known_plain {
-            return Some("it made no large request when it ran last (`faultless profile`)".into());
+            return Some("it made few large requests when it ran last, or none (`faultless profile`)".into());
         }
         if self.is_on(Knob::Disable) {
             return Some("it is switched off (FAULTLESS_DISABLE, or disable in the user's file)".into());

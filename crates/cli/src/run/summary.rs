@@ -44,6 +44,8 @@ use super::files::Report;
 use super::options::Args;
 use super::reason::{Known, Reason};
 use super::tree::{Program, Tree, programs};
+use super::worth;
+use crate::profile::Requests;
 use faultless_measure::figures::{seconds, size, wrap};
 use faultless_measure::pages::{Counters, Dir, shown};
 
@@ -155,9 +157,12 @@ impl Summary {
         }
     }
 
-    /// Whether a process of the tree made a large request, served or not, as far as that is known.
-    pub fn has_large_requests(&self) -> bool {
-        !self.processes.is_empty() || self.folded_processes > 0 || self.lost || !self.unreadable.is_empty()
+    /// The large requests of all processes, served or not, as far as they are known.
+    pub fn requests(&self) -> Requests {
+        match self.lost || !self.unreadable.is_empty() {
+            true => Requests::Many,
+            false => worth::requests(&self.programs, &self.sum, self.user_s + self.system_s),
+        }
     }
 
     fn sources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -61,7 +61,7 @@ impl Program {
         self.left += other.left;
     }
 
-    fn processes(&self) -> usize {
+    pub(super) fn processes(&self) -> usize {
         self.served_processes + self.plain_processes
     }
 
