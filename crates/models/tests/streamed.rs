@@ -390,3 +390,29 @@ fn what_is_under_way_is_what_the_file_has_or_does_not_count() {
     );
     assert!(MOVED.load(Relaxed) > 0 && VOID.load(Relaxed) > 0);
 }
+
+/// Another thread has the lock of each slot for a moment.
+#[test]
+fn nothing_stays_of_a_file_that_others_have_changed() {
+    check_runs(
+        || {
+            let world = Arc::new(World::new());
+            let looks = {
+                let world = world.clone();
+                thread::spawn(move || (0..20).for_each(|i| world.cache.advise_ahead(0, LENGTH, i % 2 == 0)))
+            };
+            let read_all = || (0..SLOTS).map(|slot| world.read(slot, READER)).collect::<Vec<_>>();
+            for theirs in 1..4 {
+                {
+                    let _alone = world.users.write().unwrap();
+                    world.cache.backing().bytes.lock().unwrap().fill(theirs);
+                    world.cache.evict_stale(LENGTH, To::Store);
+                }
+                assert_eq!(read_all(), [theirs; SLOTS]);
+            }
+            looks.join().unwrap();
+            world.cache.end_stream();
+        },
+        1000,
+    );
+}

@@ -298,7 +298,7 @@ impl Shared {
             self.engine.preserve_present(0);
             self.engine.end_stream();
             let bytes = if self.is_mapped_behind(length) { length } else { usize::MAX };
-            self.engine.evict_range(0, bytes, To::Store);
+            self.engine.evict_stale(bytes, To::Store);
         }
         self.engine.extend(length).map_err(kernel)
     }

@@ -67,16 +67,32 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.evict_clean(change, slot, (to, Why::Room))
     }
 
-    /// Lets the slots go that lie inside a range of bytes whole, or up to the end of the file; how many.
+    /// Lets the slots go that lie inside a range of bytes whole, or up to the end of the file; how many. Those that another
+    /// thread is at stay.
     pub fn evict_range(&self, offset: usize, bytes: usize, to: To) -> usize {
+        self.evict_each(offset, bytes, to, |slot| self.index.try_change(slot))
+    }
+
+    /// The same from the begin of the file, where others have changed it: no slot stays because another thread looks at
+    /// it. The caller has no lock of a slot.
+    pub fn evict_stale(&self, bytes: usize, to: To) -> usize {
+        self.evict_each(0, bytes, to, |slot| Some(self.change(slot)))
+    }
+
+    fn evict_each<'a>(
+        &'a self,
+        offset: usize,
+        bytes: usize,
+        to: To,
+        lock: impl Fn(usize) -> Option<Change<'a>>,
+    ) -> usize {
         let end = offset.saturating_add(bytes);
         let end = if end >= self.length() { self.index.slots() } else { end / SLOT };
         let slots = offset.div_ceil(SLOT)..end;
         let on_the_way = self.evict_stream(|slot| slots.contains(&slot), to);
         let filled = slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0);
-        // With the lock, and not where it is free: a file that others have changed must not keep what it had.
         filled.fold(on_the_way, |gone, slot| {
-            gone + self.evict_clean(self.change(slot), slot, (to, Why::Advice)) as usize
+            gone + lock(slot).is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
         })
     }
 
