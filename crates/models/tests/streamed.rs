@@ -406,7 +406,8 @@ fn nothing_stays_of_a_file_that_others_have_changed() {
                 {
                     let _alone = world.users.write().unwrap();
                     world.cache.backing().bytes.lock().unwrap().fill(theirs);
-                    world.cache.evict_stale(LENGTH, To::Store);
+                    world.cache.end_stream();
+                    assert!(!world.cache.evict_stale(LENGTH, true));
                 }
                 assert_eq!(read_all(), [theirs; SLOTS]);
             }

@@ -1,4 +1,4 @@
-//! Whether others have changed a file, by the time of its last change.
+//! Whether others have changed a file, by the time of its last change (`st_ctime`, which no call sets).
 //!
 //! Before and after this library changes a file it looks at that time, and notes that of the clock before. A time of the
 //! file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,6 +31,12 @@ const TOLD_APART: [i64; 4] =
     [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
 /// Since this kernel.
 const SINCE: (u32, u32) = (6, 13);
+
+/// When a file was changed last. A new name, or other rights, are a change, too.
+fn time_of(about: &Metadata) -> Option<SystemTime> {
+    let (seconds, ns) = (u64::try_from(about.ctime()).ok()?, u32::try_from(about.ctime_nsec()).ok()?);
+    UNIX_EPOCH.checked_add(Duration::new(seconds, ns))
+}
 
 /// Who has changed a file.
 pub(super) struct Changed(Mutex<State>);
@@ -152,7 +159,7 @@ impl Changed {
     /// The file is as it should be. Whether no other process has changed it since this was called last, as far as can be
     /// told.
     pub(super) fn note(&self, file: &File) -> bool {
-        let time = file.metadata().and_then(|about| about.modified()).ok();
+        let time = file.metadata().ok().and_then(|about| time_of(&about));
         let mut state = self.state();
         let is_told = state.running > 0 || !state.is_unsure;
         let is_ours = state.is_ours(time) && is_told && !state.is_by_others;
@@ -171,9 +178,9 @@ impl Changed {
         f: impl FnOnce(&File, &Metadata) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let (file, about) = file.get_with_metadata()?;
-        self.state().begin(about.modified().ok());
+        self.state().begin(time_of(&about));
         let done = f(file, &about);
-        self.state().end(|| file.metadata().and_then(|about| about.modified()).ok());
+        self.state().end(|| file.metadata().ok().and_then(|about| time_of(&about)));
         done
     }
 }

@@ -10,7 +10,6 @@ use faultless_base::sys::file_memory::FileMemory;
 use faultless_base::sys::watch::OnWrite;
 use faultless_mm::cache::Use;
 use faultless_mm::cache::backing::Backing;
-use faultless_mm::cache::evict::To;
 use faultless_mm::cache::flush::Flush;
 
 use crate::delivery::Delivery;
@@ -30,6 +29,8 @@ pub(super) struct Shared {
     users: RwLock<()>,
     /// What is mapped. Changed with `users`, but where a mapping ends.
     mapped: Mutex<Vec<Mapped>>,
+    /// Whether something in memory is older than the file. Changed by who has the file alone.
+    is_stale: AtomicBool,
     /// Whether faults of private mappings use the cache.
     is_copied: AtomicBool,
     /// Held by who writes the file back and has no handle.
@@ -84,6 +85,7 @@ impl Shared {
             serving: Mutex::default(),
             users: RwLock::default(),
             mapped: Mutex::default(),
+            is_stale: AtomicBool::new(false),
             is_copied: AtomicBool::new(false),
             turn: Arc::default(),
             handles: AtomicUsize::new(0),
@@ -282,8 +284,8 @@ impl Shared {
         self.engine.sync(offset, end.saturating_sub(offset))
     }
 
-    /// Another process, or this one by other calls, may have changed the file: what is in memory of it is dropped then,
-    /// but for what is mapped or dirty.
+    /// Another process, or this one by other calls, may have changed the file. Then what is dirty is written, and all is
+    /// dropped. What is mapped stays until this is called without that mapping.
     pub(super) fn notice_changes(&self, file: &File) -> io::Result<()> {
         // It is not this library that changes it meanwhile.
         let _alone = self.alone();
@@ -291,14 +293,18 @@ impl Shared {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         // Before anything is dropped: snapshots keep what is in memory.
         self.notice_end(length).map_err(kernel)?;
-        if let Some(local) = self.engine.backing().local()
-            && !local.note_change()
-        {
-            // The file may have other bytes now. Behind its end, mappings have what was in memory.
+        let is_changed = self.engine.backing().local().is_some_and(|local| !local.note_change());
+        if is_changed {
+            // The file may have other bytes now.
             self.engine.preserve_present(0);
             self.engine.end_stream();
+        }
+        if is_changed || self.is_stale.load(Ordering::Relaxed) {
+            // What is dirty can go then. After an error it stays, and the error is kept.
+            let _ = self.engine.sync(0, self.engine.length());
+            // Behind its end, mappings have what was in memory.
             let bytes = if self.is_mapped_behind(length) { length } else { usize::MAX };
-            self.engine.evict_stale(bytes, To::Store);
+            self.is_stale.store(self.engine.evict_stale(bytes, is_changed), Ordering::Relaxed);
         }
         self.engine.extend(length).map_err(kernel)
     }

@@ -115,7 +115,7 @@ fn changes_of_others_between_records_are_noticed() {
 #[test]
 fn records_are_no_changes_of_others() {
     let _alone = budget(64 << 20);
-    if !crate::resize::tells_changes_apart() {
+    if !crate::others::tells_changes_apart() {
         return;
     }
     let all = bytes(3 * SLOT, 6);

@@ -18,6 +18,7 @@ mod group;
 mod lazy;
 mod nested;
 mod on_the_way;
+mod others;
 mod pipes;
 mod plain;
 mod power;

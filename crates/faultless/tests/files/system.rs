@@ -3,7 +3,6 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -109,27 +108,6 @@ fn a_file_that_was_removed_goes_on() {
     assert!(read_all(&file) == all && lazy.is_none_or(|lazy| mapped(&lazy) == all));
     drop(file);
     assert_eq!(fs::read(named.path()).unwrap(), b"another");
-}
-
-/// Another descriptor's write right after one of the library's, within one tick of the kernel's clock: the next handle has
-/// its bytes.
-#[test]
-fn what_others_write_right_after_a_sync_is_seen_where_the_file_is_opened_again() {
-    let _alone = budget(4 << 20);
-    let (mut all, named) = filled(2 * SLOT, 3);
-    let file = File::open_writable(named.path()).unwrap();
-    let others = fs::File::options().write(true).open(named.path()).unwrap();
-    for round in 0..200_usize {
-        let ours = [round as u8; 7];
-        file.write_at(&ours, 5).unwrap();
-        all[5..12].copy_from_slice(&ours);
-        assert!(read_all(&file) == all, "round {round}");
-        file.sync().unwrap();
-        let place = SLOT + round * 100;
-        others.write_all_at(&[!all[place]], place as u64).unwrap();
-        all[place] = !all[place];
-        assert!(read_all(&File::open(named.path()).unwrap()) == all, "round {round}");
-    }
 }
 
 /// A file needs some of its own to be opened. Open files go on without any more.

@@ -70,30 +70,37 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     /// Lets the slots go that lie inside a range of bytes whole, or up to the end of the file; how many. Those that another
     /// thread is at stay.
     pub fn evict_range(&self, offset: usize, bytes: usize, to: To) -> usize {
-        self.evict_each(offset, bytes, to, |slot| self.index.try_change(slot))
-    }
-
-    /// The same from the begin of the file, where others have changed it: no slot stays because another thread looks at
-    /// it. The caller has no lock of a slot.
-    pub fn evict_stale(&self, bytes: usize, to: To) -> usize {
-        self.evict_each(0, bytes, to, |slot| Some(self.change(slot)))
-    }
-
-    fn evict_each<'a>(
-        &'a self,
-        offset: usize,
-        bytes: usize,
-        to: To,
-        lock: impl Fn(usize) -> Option<Change<'a>>,
-    ) -> usize {
-        let end = offset.saturating_add(bytes);
-        let end = if end >= self.length() { self.index.slots() } else { end / SLOT };
-        let slots = offset.div_ceil(SLOT)..end;
+        let slots = offset.div_ceil(SLOT)..self.whole_slots(offset.saturating_add(bytes));
         let on_the_way = self.evict_stream(|slot| slots.contains(&slot), to);
         let filled = slots.filter(|slot| self.index.state(*slot) & flag::FILLED != 0);
         filled.fold(on_the_way, |gone, slot| {
-            gone + lock(slot).is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
+            let change = self.index.try_change(slot);
+            gone + change.is_some_and(|change| self.evict_clean(change, slot, (to, Why::Advice))) as usize
         })
+    }
+
+    /// Others have changed the file, just now or, without `is_new`, before: lets all slots go from before that lie inside
+    /// a number of bytes whole. Whether some stay for now: they are mapped, or could not be written. The caller has the
+    /// file for itself, and has written back what was dirty.
+    pub fn evict_stale(&self, bytes: usize, is_new: bool) -> bool {
+        let mut stays = false;
+        for slot in 0..self.whole_slots(bytes) {
+            let which = if is_new { flag::FILLED } else { flag::STALE };
+            if self.index.state(slot) & which != 0 {
+                // No slot stays because another thread looks at it.
+                let change = self.change(slot);
+                if change.is(flag::FILLED) {
+                    change.set(flag::STALE);
+                    stays |= !self.evict_clean(change, slot, (To::Store, Why::Advice));
+                }
+            }
+        }
+        stays
+    }
+
+    /// Where the slots end that lie before a byte whole. The last one of the file may be cut.
+    fn whole_slots(&self, end: usize) -> usize {
+        if end >= self.length() { self.index.slots() } else { end / SLOT }
     }
 
     fn evict_clean(&self, change: Change<'_>, slot: usize, (to, why): (To, Why)) -> bool {

@@ -28,5 +28,7 @@ pub const AHEAD: usize = 1 << 11;
 /// Nothing of it is there, and it is read into a frame aside (`cache/stream.rs`). What was read counts while this
 /// is true.
 pub const STREAMED: usize = 1 << 12;
+/// Others have changed the file, and it could not go: it has bytes from before.
+pub const STALE: usize = 1 << 13;
 /// One thread that uses it.
-pub const PIN: usize = 1 << 13;
+pub const PIN: usize = 1 << 14;

@@ -347,7 +347,7 @@ impl Change<'_> {
         self.index.clear(Entry::Hole, self.slot);
         self.unset(flag::TABLE & !left);
         self.set(left);
-        let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED | flag::MAPPED;
+        let ended = flag::LEAVING | flag::HUGE | flag::FILLED | flag::USED | flag::MAPPED | flag::STALE;
         self.index.states[self.slot].fetch_and(!ended, Release);
         probe::file_delete(self.slot * SLOT_PAGES);
     }

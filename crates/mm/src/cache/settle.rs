@@ -26,10 +26,8 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             return;
         }
         let before = self.share(slot);
-        let place = self.staging.get().and_then(|staging| staging.take());
-        // Bytes that were read for others may be there.
-        let is_empty = place.is_some_and(|place| self.memory.discard(Span::new(place, PLACE_PAGES * PAGE)));
-        let has_left = is_empty && change.leave();
+        let place = self.take_empty_place();
+        let has_left = place.is_some() && change.leave();
         let mut rest = Part { first: 0, count: SLOT_PAGES };
         loop {
             let run = self.index.run(Entry::Writeback, slot, rest, true);

@@ -112,6 +112,18 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         self.store.give(at, if is_kept { Kind::Dirty } else { Kind::Unbacked });
     }
 
+    /// A place to which pages can move: nothing is there.
+    pub(super) fn take_empty_place(&self) -> Option<usize> {
+        let staging = self.staging.get()?;
+        let place = staging.take()?;
+        // Bytes that were read for others may be there.
+        if self.memory.discard(Span::new(place, PLACE_PAGES * PAGE)) {
+            return Some(place);
+        }
+        staging.give(place);
+        None
+    }
+
     /// Gives a place back of which `pages` were read into. Few places keep more than a page; in a group none keeps any.
     pub(super) fn return_place(&self, at: usize, pages: usize) {
         let Some(staging) = self.staging.get() else { return };

@@ -240,7 +240,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
     pub(super) fn take_out(&self, change: &Change<'_>, slot: usize) -> bool {
         let Some(staging) = self.staging.get() else { return false };
         let Some(copy) = staging.take() else { return false };
-        let aside = staging.take();
+        let aside = self.take_empty_place();
         let before = self.share(slot);
         let mut is_all = aside.is_some();
         if let Some(aside) = aside {
