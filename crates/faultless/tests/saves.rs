@@ -130,6 +130,26 @@ fn saves() {
     assert_eq!(Save::new().start(&snapshot, "state".as_ref()).unwrap().wait(), Ok(2 * SLOT));
 }
 
+/// A program may close descriptors that it does not know.
+#[test]
+fn a_save_whose_file_was_closed_leaves_nothing() {
+    limit();
+    let directory = tempfile::tempdir().unwrap();
+    let out = alone("closes_all_descriptors", &[], directory.path());
+    assert!(out.status.success(), "{out:?}");
+    assert_eq!(names(directory.path()), Vec::<String>::new());
+}
+
+#[test]
+#[ignore = "a part of another test, which runs it in a process of its own"]
+fn closes_all_descriptors() {
+    let Some((_region, snapshot)) = taken(2) else { return };
+    let saving = Save::new().rate(2 << 20).start(&snapshot, "state".as_ref()).unwrap();
+    // SAFETY: what a program may do that is not aware of libraries.
+    assert_eq!(unsafe { libc::close_range(3, u32::MAX, 0) }, 0);
+    assert!(saving.wait().is_err());
+}
+
 /// Each name that a file may have, a saved one may have.
 #[test]
 fn names_may_be_as_long_as_names_can_be() {

@@ -256,6 +256,38 @@ fn clean_pages_that_the_program_drops_itself_are_zero() {
     }
 }
 
+/// Pages that are only read stay, and go when they may be written to again: no fault has to come for that.
+#[test]
+fn what_could_not_go_goes_when_it_may() {
+    limit();
+    let Some((region, _)) = with_store() else { return };
+    part(&region, 0..LENGTH).fill(3);
+    let read_only = 0..LENGTH / 4 * 3;
+    region.protect(read_only.clone(), Rights::Read).unwrap();
+    assert!(part(&region, read_only.clone()).iter().all(|byte| *byte == 3));
+    assert!(resident(&region) > BUDGET, "they went");
+    region.protect(read_only, Rights::Write).unwrap();
+    assert!(resident(&region) <= BUDGET, "{} KiB", resident(&region) >> 10);
+    assert!(part(&region, 0..LENGTH).iter().all(|byte| *byte == 3));
+}
+
+/// Locked pages do not go, so more is there than the budget allows. No page waits long for room that does not come.
+#[test]
+fn more_than_the_budget_can_be_locked() {
+    limit();
+    let Some((region, _)) = with_store() else { return };
+    part(&region, 0..LENGTH).fill(4);
+    // SAFETY: mapped memory.
+    if unsafe { libc::mlock(region.as_ptr().cast(), LENGTH) } != 0 {
+        return faultless_testkit::skip("memory may not be locked");
+    }
+    assert!(part(&region, 0..LENGTH).iter().all(|byte| *byte == 4));
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::munlock(region.as_ptr().cast(), LENGTH) }, 0);
+    part(&region, 0..LENGTH).fill(5);
+    assert!(part(&region, 0..LENGTH).iter().all(|byte| *byte == 5));
+}
+
 #[test]
 fn what_is_dropped_leaves_the_store() {
     limit();

@@ -159,6 +159,31 @@ fn a_mapping_of_which_much_is_used_densely_is_advised_throughout() {
     }
 }
 
+/// What a program commits beside memory that it uses throughout counts as a part of that: it is trusted where the row of
+/// both is, and not for a few slots.
+#[test]
+fn what_continues_dense_memory_is_trusted_as_that_is() {
+    const BUDGET: usize = 32;
+    for (steps, is_trusted) in [(1, false), (2, false), (9, true)] {
+        let p = Program::new();
+        p.knobs.set(Knob::Budget, (BUDGET * SLOT) as u64);
+        let all = p.fake.map(1024 * SLOT);
+        let mut begin = all.start;
+        for _ in 0..steps {
+            let span = Span::new(begin, 16 * SLOT);
+            p.space.committed(span);
+            p.fake.write(span, 7);
+            (0..10).for_each(|_| _ = p.space.step());
+            begin = span.end;
+        }
+        let next = Span::new(begin, 200 * SLOT);
+        p.space.committed(next);
+        let advised = (0..200).filter(|i| p.fake.page(next.start + i * SLOT).huge).count();
+        assert_eq!(advised > BUDGET, is_trusted, "{advised} after {steps}");
+        assert!(advised > 0);
+    }
+}
+
 /// However many mappings there are, all of them together have no more on trust.
 #[test]
 fn several_mappings_of_which_much_is_used_densely_share_the_trust() {

@@ -3,12 +3,15 @@
 use super::cpus::Set;
 use super::thread::{cpus_of, let_run_on};
 
-/// One that is kept. It gets back what it had when this is dropped, unless other code has changed that meanwhile.
+/// One that is kept. It gets back what it had when this is dropped, unless other code has changed that meanwhile, or
+/// has chosen processors for the thread that keeps it: for all threads of the process (`taskset -a`).
 #[derive(Debug)]
 pub struct Confined {
     thread: usize,
     before: Set,
     now: Set,
+    /// What the thread that keeps it could use.
+    keeper: Option<Set>,
 }
 
 impl Confined {
@@ -16,7 +19,7 @@ impl Confined {
     pub fn new(thread: u32, cpu: usize) -> Option<Self> {
         let (thread, now) = (thread as usize, Set::only(cpu));
         let before = cpus_of(thread).filter(|before| before.count() > 1 && before.has(cpu))?;
-        let_run_on(thread, now).then_some(Self { thread, before, now })
+        let_run_on(thread, now).then_some(Self { thread, before, now, keeper: cpus_of(0) })
     }
 
     /// Keeps it to another one; whether it does.
@@ -44,7 +47,7 @@ impl Confined {
 
 impl Drop for Confined {
     fn drop(&mut self) {
-        if !self.is_kept() {
+        if !self.is_kept() || cpus_of(0) != self.keeper {
             return;
         }
         // A thread of higher priority may have the processor for ever, and one that may stay where it waits does so.
@@ -95,6 +98,19 @@ mod tests {
             drop(confined);
             assert_eq!(now(), cpus);
             assert_eq!(cpus_of(0), Some(cpus), "this thread is left alone");
+        });
+    }
+
+    /// All threads may be kept where this one is kept just then.
+    #[test]
+    fn what_others_choose_for_all_threads_is_left_alone() {
+        with_thread(|thread, cpus| {
+            let first = cpus.iter().next().unwrap();
+            let confined = Confined::new(thread, first).unwrap();
+            assert!(let_run_on(0, Set::only(first)) && let_run_on(thread as usize, Set::only(first)));
+            drop(confined);
+            assert_eq!(cpus_of(thread as usize), Some(Set::only(first)));
+            assert!(let_run_on(0, cpus));
         });
     }
 

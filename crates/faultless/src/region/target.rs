@@ -33,6 +33,8 @@ pub(crate) struct Target {
     /// To write past the page cache.
     direct: Option<Descriptor>,
     partial: CString,
+    /// Where that was made, for when the program has closed the directory.
+    whole_path: Option<CString>,
     name: CString,
     owner: Owner,
 }
@@ -51,8 +53,12 @@ impl Target {
     }
 
     fn make(directory: Descriptor, name: CString) -> io::Result<Self> {
-        let (file, partial) = make_new(number_of(&directory)?, name.as_bytes())?;
-        Ok(Self { directory, file, direct: None, partial, name, owner: Owner::here() })
+        let number = number_of(&directory)?;
+        let (file, partial) = make_new(number, name.as_bytes())?;
+        let whole_path = std::fs::read_link(format!("/proc/self/fd/{number}")).ok().and_then(|directory| {
+            CString::new([directory.as_os_str().as_bytes(), b"/", partial.as_bytes()].concat()).ok()
+        });
+        Ok(Self { directory, file, direct: None, partial, whole_path, name, owner: Owner::here() })
     }
 
     /// Its length, as far as it is not written.
@@ -122,12 +128,17 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // In a child it is the parent's. It is gone if it has got its name.
-        if let Ok(directory) = number_of(&self.directory)
-            && self.owner.is_here()
-        {
+        // In a child it is the parent's.
+        if !self.owner.is_here() {
+            return;
+        }
+        // It is gone if it has got its name. No other file has this one.
+        match (number_of(&self.directory), &self.whole_path) {
             // SAFETY: the name ends with a zero byte.
-            unsafe { libc::unlinkat(directory, self.partial.as_ptr(), 0) };
+            (Ok(directory), _) => _ = unsafe { libc::unlinkat(directory, self.partial.as_ptr(), 0) },
+            // SAFETY: as above.
+            (Err(_), Some(path)) => _ = unsafe { libc::unlink(path.as_ptr()) },
+            (Err(_), None) => {}
         }
     }
 }

@@ -26,7 +26,7 @@ use faultless_page::stats::Counter;
 
 /// Slots from which a mapping is worth it.
 const LEAST_SLOTS: usize = 2;
-/// Where a mapping continues one that is used densely, one slot is charged for this many.
+/// Where a mapping continues those that earned trust, one slot is charged for this many.
 const TRUSTED_SHARE: u8 = 4;
 /// Slots of either kind that are enough to tell.
 const ENOUGH: usize = 2;
@@ -58,9 +58,8 @@ impl<S: Sys> Space<S> {
         let cold = inner.bytes() >= LARGE * SLOT && self.finds_cold();
         let Some(mut table) = self.advices.lock() else { return };
         let Some(place) = table.place(|_| true).or_else(|| table.join()) else { return };
-        let beside = |k: &Known| k.span.end == inner.start || inner.end == k.span.start;
-        let trusted = |k: &Known| !k.cut && (k.use_ == Use::Dense || k.use_ == Use::Unknown && k.share > 1);
-        let share = if table.all().any(|k| beside(k) && trusted(k)) { TRUSTED_SHARE } else { 1 };
+        let unused = inner.bytes() / SLOT + table.on_trust();
+        let share = if self.budget.trusts(table.used_beside(inner), unused) { TRUSTED_SHARE } else { 1 };
         let groups = table.all().map(Known::groups).sum();
         self.advices.widen(inner);
         let number = table.number();

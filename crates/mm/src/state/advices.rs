@@ -105,6 +105,18 @@ impl Table {
         self.all().map(Known::on_trust).sum()
     }
 
+    /// How many slots are used densely of those that a mapping continues: of all that lie in a row with it.
+    pub(crate) fn used_beside(&self, span: Span) -> usize {
+        let (mut row, mut used) = (span, 0);
+        while let Some(beside) =
+            self.all().find(|k| k.is_dense() && (k.span.end == row.start || row.end == k.span.start))
+        {
+            row = Span { start: row.start.min(beside.span.start), end: row.end.max(beside.span.end) };
+            used += beside.used as usize;
+        }
+        used
+    }
+
     pub(crate) fn at(&self, place: usize) -> Option<Known> {
         self.known[place]
     }

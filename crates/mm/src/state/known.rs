@@ -198,6 +198,11 @@ impl Known {
         Some(Self { depth: joined.most(), ..joined })
     }
 
+    /// Whether it was seen to be used throughout.
+    pub(crate) fn is_dense(&self) -> bool {
+        !self.cut && self.use_ == Use::Dense
+    }
+
     /// How many of these nothing was charged for.
     pub(crate) fn on_trust(&self) -> usize {
         if self.cut || self.refused { 0 } else { self.waiting().saturating_sub(self.charged) }

@@ -20,7 +20,7 @@ const ASIDE_PART: usize = 8;
 const ASIDE_PART_OF_SINGLE: usize = 32;
 /// Windows of fewer pages count as single pages.
 const FEW: usize = 8;
-/// Calls of reclaim that are left out after the store has failed, or tours of all were in vain.
+/// Calls of reclaim that are left out after the store has failed, or tours of all and waits were in vain.
 const REST: usize = 64;
 /// Tours in vain, one after the other, before that.
 const VAIN: usize = 8;
@@ -48,6 +48,17 @@ enum Step {
 impl Swap {
     fn aside_part(&self) -> usize {
         if self.pages_of_fault() < FEW { ASIDE_PART_OF_SINGLE } else { ASIDE_PART }
+    }
+
+    /// Reclaim is left out for some calls.
+    pub(super) fn rest(&self) {
+        self.rests.store(REST, Ordering::Relaxed);
+    }
+
+    /// Reclaim may be of use again.
+    pub(super) fn go_on(&self) {
+        self.vain.store(0, Ordering::Relaxed);
+        self.rests.store(0, Ordering::Relaxed);
     }
 
     /// Whether reclaim is left out now.
@@ -93,7 +104,7 @@ impl<M: Mmu> Region<M> {
                     swap.writes.store(piece.end, Ordering::Relaxed);
                 }
                 Step::Failed => {
-                    swap.rests.store(REST, Ordering::Relaxed);
+                    swap.rest();
                     break;
                 }
             }
@@ -103,7 +114,7 @@ impl<M: Mmu> Region<M> {
         if !is_vain {
             swap.vain.store(0, Ordering::Relaxed);
         } else if swap.vain.fetch_add(1, Ordering::Relaxed) >= VAIN {
-            swap.rests.store(REST, Ordering::Relaxed);
+            swap.rest();
         }
         Reclaimed { gone, met_others: met_others.get() }
     }

@@ -143,10 +143,23 @@ impl<M: Mmu> Region<M> {
                     self.mmu.relax(ASLEEP);
                     turn += 1;
                 }
-                Need::All => return Some(coming),
+                Need::All => {
+                    if done.met_others {
+                        // Those that follow would wait as long, and in vain: locked memory does not go, say.
+                        swap.rest();
+                    }
+                    return Some(coming);
+                }
                 Need::Some => return None,
             }
         }
+    }
+
+    /// Pages may go that could not before: as many do as the budget wants.
+    pub(crate) fn keep_budget(&self) {
+        let Some(swap) = &self.swap else { return };
+        swap.go_on();
+        while swap.used() > swap.budget && self.keep_room() {}
     }
 
     /// Whether the room left is below the low mark: [`Region::keep_room`].
