@@ -70,7 +70,7 @@ pub struct Seen {
     pub requests: Option<Requests>,
     /// Most memory that one of its processes had.
     pub peak: u64,
-    /// Processor time of all of them, in µs.
+    /// Processor time of all of them in µs, but for that of the library's background.
     pub cpu: u64,
     /// Whether it ended with status 0.
     pub is_success: bool,

@@ -154,12 +154,11 @@ fn run(mut args: Args) -> Result<End> {
     let bringing = files.map(Files::start);
     let outcome = running.wait(|| dir.iter().for_each(Dir::fold)).context("lost sight of the program")?;
     let (end, peak) = (outcome.end, outcome.usage.max_rss);
-    let cpu = (outcome.usage.user + outcome.usage.system).as_micros() as u64;
     let files = bringing.map(Bringing::end);
     let summary = Summary::new(&args, pid, outcome, dir, files);
     if let Some(known) = known {
         let requests = (!args.is_known_plain).then(|| summary.requests());
-        known.note(Seen { requests, peak, cpu, is_success: end == End::Status(0) });
+        known.note(Seen { requests, peak, cpu: summary.own_cpu_us(), is_success: end == End::Status(0) });
     }
     if !quiet {
         let _ = std::io::stderr().write_all(summary.to_string().as_bytes());

@@ -165,6 +165,13 @@ impl Summary {
         }
     }
 
+    /// Processor time in µs, without what was done in the background of the programs.
+    pub fn own_cpu_us(&self) -> u64 {
+        let background_ns = self.sum.get(Counter::TouchNs) + self.sum.get(Counter::ScrubNs);
+        let all_us = (self.user_s + self.system_s) * 1e6;
+        (all_us as u64).saturating_sub(background_ns / 1000)
+    }
+
     fn sources(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let get = |counter| self.sum.get(counter);
         let sources = [
