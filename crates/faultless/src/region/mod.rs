@@ -238,7 +238,12 @@ impl Region {
     /// Changes what a part may be used for.
     pub fn protect(&self, range: Range<usize>, rights: Rights) -> Result<(), Error> {
         let (span, _masked) = self.enter(range)?;
-        self.shared.memory.protect(span, rights).map_err(|refused| self.shared.refused(refused))
+        self.shared.memory.protect(span, rights).map_err(|refused| self.shared.refused(refused))?;
+        // Pages that are only read do not go. Else the next fault lets them go.
+        if rights == Rights::Write && check_stack(&self.shared).is_ok() {
+            self.shared.memory.keep_budget();
+        }
+        Ok(())
     }
 
     /// Moves a part to `to`, where nothing is mapped; where it was nothing is mapped then. It has the same rights and

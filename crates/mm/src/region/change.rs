@@ -88,7 +88,7 @@ impl<M: Mmu> Region<M> {
     /// Changes what a part may be used for; all of it is mapped.
     pub fn protect(&self, span: Span, rights: Rights) -> Result<(), Refused> {
         self.check(span)?;
-        let range = self.ranges.lock(span, Access::Exclusive);
+        let _range = self.ranges.lock(span, Access::Exclusive);
         if !self.areas.covers(span) {
             return Err(Refused::NotMapped);
         }
@@ -98,12 +98,7 @@ impl<M: Mmu> Region<M> {
             }
             self.mmu.protect(span, rights)
         };
-        self.change(span, kernel, |view| Some(Attributes { rights, ..view.attributes }))?;
-        drop(range);
-        if rights == Rights::Write {
-            self.keep_budget();
-        }
-        Ok(())
+        self.change(span, kernel, |view| Some(Attributes { rights, ..view.attributes }))
     }
 
     /// Moves a part, all of which is mapped with one set of attributes, to where nothing is mapped.

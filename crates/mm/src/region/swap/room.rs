@@ -155,8 +155,8 @@ impl<M: Mmu> Region<M> {
         }
     }
 
-    /// Pages may go that could not before: as many do as the budget wants.
-    pub(crate) fn keep_budget(&self) {
+    /// Pages may go that could not before: as many do as the budget wants. The caller's stack is elsewhere.
+    pub fn keep_budget(&self) {
         let Some(swap) = &self.swap else { return };
         swap.go_on();
         while swap.used() > swap.budget && self.keep_room() {}
