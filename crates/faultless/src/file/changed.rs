@@ -106,7 +106,9 @@ impl State {
             !(time..time + lasts).contains(&coarse())
         };
         let has_this_clock = self.is_clock != Some(false);
-        self.is_unsure = !self.is_told_apart && has_this_clock && !time.is_none_or(has_passed);
+        // Small inodes of ext4 have whole seconds.
+        let is_told_apart = self.is_told_apart && !time.is_some_and(is_whole);
+        self.is_unsure = !is_told_apart && has_this_clock && !time.is_none_or(has_passed);
     }
 
     fn begin(&mut self, time: Option<SystemTime>) {
@@ -239,6 +241,12 @@ mod tests {
     #[test]
     fn what_may_have_the_same_time_is_not_taken_for_ours() {
         let mut state = State { seen: at(0), ..State::default() };
+        let second = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let mut fine = State { is_told_apart: true, ..State::default() };
+        for (time, is) in [(SystemTime::now(), false), (UNIX_EPOCH + Duration::from_secs(second), true)] {
+            fine.look(Some(time));
+            assert_eq!(fine.is_unsure, is, "{time:?}");
+        }
         let ahead = Some(SystemTime::now() + Duration::from_secs(1000));
         for (time, is) in [(Some(coarse()), true), (at(0), false), (ahead, false), (None, false)] {
             state.look(time);
