@@ -119,6 +119,40 @@ fn what_others_write_beside_dirty_pages_is_seen() {
     }
 }
 
+/// Others make the file shorter and write to its last page, of which a lazy mapping for writing has told. What is behind the
+/// end there is zeroed, which is no change of the program's.
+#[test]
+fn the_last_page_of_a_file_that_others_cut_is_theirs() {
+    const END: usize = 510_694;
+    let _alone = budget(64 << 20);
+    if !can_be_lazy() {
+        return;
+    }
+    for small in [false, true] {
+        let (mut all, named) = filled(3 * SLOT / 2, 9);
+        let file = opened_writable(&named, small);
+        let mapping = file.map_lazy_mut(0, all.len()).unwrap();
+        assert!(mapped(&mapping) == all);
+        drop(mapping);
+        file.sync().unwrap();
+        let others = fs::File::options().write(true).open(named.path()).unwrap();
+        others.set_len(END as u64).unwrap();
+        all.truncate(END);
+        for place in [100, END - 4] {
+            all[place] = !all[place];
+            others.write_all_at(&all[place..=place], place as u64).unwrap();
+        }
+        let again = File::open(named.path()).unwrap();
+        assert!(read_all(&again) == all, "{small}");
+        file.sync().unwrap();
+        assert!(fs::read(named.path()).unwrap() == all, "{small}");
+        file.set_len(END as u64 + 100).unwrap();
+        all.resize(END + 100, 0);
+        drop((file, again));
+        assert!(fs::read(named.path()).unwrap() == all, "{small}");
+    }
+}
+
 /// A program that copies times, too (`cp -p`, `rsync -t`).
 #[test]
 fn a_change_is_seen_whose_time_of_modification_is_set_back() {

@@ -127,7 +127,7 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
             // Before: it may write back to make room.
             self.preserve_range(length / PAGE * PAGE, old - length / PAGE * PAGE)?;
         }
-        self.cut(length)
+        self.cut(length, false)
     }
 
     /// The same where others have made it so short: snapshots keep what is in memory of the bytes that went.
@@ -135,10 +135,22 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if length < self.length() {
             self.preserve_cut(length);
         }
-        self.cut(length)
+        self.cut(length, true)
     }
 
-    fn cut(&self, length: usize) -> Result<(), Errno> {
+    /// Whether the page of a byte is clean, and becomes dirty by any write: others may have changed its bytes, which must
+    /// not be written back.
+    fn is_clean_where_told(&self, at: usize) -> bool {
+        let (slot, page) = (at / SLOT, Part { first: at % SLOT / PAGE, count: 1 });
+        if !self.is_tracked(slot) {
+            return false;
+        }
+        let _change = self.change(slot);
+        self.find_changes(slot, page);
+        !self.index.has(Entry::Dirty, slot, page)
+    }
+
+    fn cut(&self, length: usize, is_by_others: bool) -> Result<(), Errno> {
         // A fault that needs room may write back at any time: no page goes while it is written.
         let _syncing = self.syncing.lock();
         let _resizing = self.resizing.lock();
@@ -146,7 +158,10 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
         if length >= old {
             return Ok(());
         }
-        self.backing.truncate(length as u64)?;
+        // What others have appended since stays.
+        if !is_by_others {
+            self.backing.truncate(length as u64)?;
+        }
         self.length.store(length, Relaxed);
         let gone = length.next_multiple_of(PAGE);
         for (slot, _, part) in self.parts(gone, old.next_multiple_of(PAGE) - gone) {
@@ -157,7 +172,9 @@ impl<M: FileMemory, B: Backing> Cache<M, B> {
                 self.forget(change, slot, part);
             }
         }
-        self.zero_tail(length);
+        if !is_by_others || !self.is_clean_where_told(length) {
+            self.zero_tail(length);
+        }
         Ok(())
     }
 
