@@ -74,8 +74,53 @@ pub enum Access {
     Write,
 }
 
+/// Addresses for what is mapped for writing from now on, in one range: the next one, and the end. Else each mapping might
+/// lie where the program has unmapped something, expects nothing, and maps without a question again.
+static TOGETHER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Reserves such a range, once. A program has no such large place free among its own mappings, or next to never.
+pub fn keep_together(bytes: usize) {
+    let [next, end] = &TOGETHER;
+    if end.load(Ordering::Acquire) == 0
+        && let Some(at) = map_private(bytes, Access::Reserve)
+    {
+        // Tables cost memory only where they are used.
+        // SAFETY: advice about the mapping just made.
+        let _ = unsafe { syscall(libc::SYS_madvise, [at, bytes, libc::MADV_NOHUGEPAGE as usize, 0, 0, 0]) };
+        next.store(at, Ordering::Relaxed);
+        end.store(at + bytes, Ordering::Release);
+    }
+}
+
+/// Gives what is left of the range back: addresses count where the program limits them.
+pub fn end_together() {
+    let [next, end] = &TOGETHER;
+    let end = end.load(Ordering::Acquire);
+    let rest = next.swap(end, Ordering::Relaxed);
+    if rest < end {
+        // SAFETY: reserved by `keep_together`, and nobody gets it any more.
+        unsafe { unmap(rest, end - rest) };
+    }
+}
+
+/// A part of the range, if there is one.
+fn map_together(bytes: usize) -> Option<usize> {
+    let [next, end] = &TOGETHER;
+    let (end, bytes) = (end.load(Ordering::Acquire), bytes.checked_next_multiple_of(crate::PAGE)?);
+    let part = |next: usize| (end.saturating_sub(next) >= bytes).then(|| next + bytes);
+    let at = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, part).ok()?;
+    let prot = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+    // SAFETY: a part of the reservation that nobody else has.
+    unsafe { syscall(libc::SYS_mprotect, [at, bytes, prot, 0, 0, 0]) }.ok().map(|_| at)
+}
+
 /// Maps `bytes` of fresh private anonymous memory that is not accounted for; the address, or `None`.
 pub fn map_private(bytes: usize, access: Access) -> Option<usize> {
+    if access == Access::Write
+        && let Some(at) = map_together(bytes)
+    {
+        return Some(at);
+    }
     let prot = match access {
         Access::Reserve => libc::PROT_NONE,
         Access::Write => libc::PROT_READ | libc::PROT_WRITE,

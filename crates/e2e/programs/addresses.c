@@ -64,6 +64,24 @@ static void empties(void)
     }
 }
 
+/* Nor does anything come to holes that there were before it. */
+static void holes(void)
+{
+    static const size_t bytes[] = { 4096, 16384, 172032, 692224, MIB, 5 * MIB };
+    enum { HOLES = sizeof bytes / sizeof *bytes };
+    char *all = mmap(NULL, HOLES * BYTES, PROT_NONE, PRIVATE | MAP_NORESERVE, -1, 0);
+    CHECK(all != MAP_FAILED);
+    for (int i = 0; i < HOLES; i++)
+        CHECK(munmap(all + i * BYTES + MIB, bytes[i]) == 0);
+    map_again(2 * BYTES, 3);
+    usleep(20000);
+    for (int i = 0; i < HOLES; i++)
+        for (char *page = all + i * BYTES + MIB; page < all + i * BYTES + MIB + bytes[i]; page += 4096) {
+            unsigned char there;
+            CHECK(mincore(page, 4096, &there) == -1 && errno == ENOMEM);
+        }
+}
+
 /* What is asked about unmapped memory fails as the manual says. */
 static void answers(void)
 {
@@ -170,7 +188,7 @@ int main(int argc, char **argv)
 {
     CHECK(argc > 1);
     run_way(argv[1], (struct way[]){
-        {"hints", hints}, {"empties", empties}, {"answers", answers}, {"segments", segments}, {"race", race},
+        {"hints", hints}, {"empties", empties}, {"holes", holes}, {"answers", answers}, {"segments", segments}, {"race", race},
         {"large", large}, {0},
     });
     map_again(BYTES, 5);

@@ -263,6 +263,7 @@ fn undo(arena: Span) {
     ARENA_BYTES.store(0, Ordering::Release);
     // SAFETY: of the engine that will never be on.
     unsafe { raw::unmap(arena.start, arena.bytes()) };
+    raw::end_together();
     isolate::retire();
 }
 
@@ -276,6 +277,9 @@ pub fn wait_while_made() {
         }
     }
 }
+
+/// Addresses for tables, of which some 16 MiB are used.
+const TABLES: usize = 1 << 30;
 
 /// The frame that makes the engine has several copies of it.
 const _: () = assert!(8 * size_of::<Engine>() < stack::BYTES);
@@ -292,6 +296,7 @@ fn build() -> Option<Span> {
 }
 
 fn build_on(settings: settings::Settings, page: &'static Page) -> Option<Span> {
+    raw::keep_together(TABLES);
     let same_process = raw::word_wiped_on_fork()?;
     thread::prepare(inside::variables_below());
     // SAFETY: no pointers.

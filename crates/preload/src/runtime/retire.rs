@@ -89,6 +89,7 @@ fn retire_with(calls: Calls) {
     }
     let all = give_all_back(engine, ending.may_wait());
     MANAGED_BYTES.store(0, Ordering::Release);
+    raw::end_together();
     // A filter may forbid to do it later.
     DUE.store(calls == Calls::GoOn && !all, Ordering::SeqCst);
 }
