@@ -44,7 +44,7 @@ mod tests {
     use super::super::tree::programs;
     use super::*;
 
-    /// So many processes, each with one mapping of so many MiB, and something else.
+    /// What a number of processes made that map `mib` MiB each, with `more` counted.
     fn seen(processes: u32, mib: u64, more: &[(Counter, u64)], cpu_s: f64) -> Requests {
         let page = |pid| {
             let mut values = [0; COUNT];

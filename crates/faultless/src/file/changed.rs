@@ -1,8 +1,8 @@
 //! Whether others have changed a file, by the time of its last change (`st_ctime`, which no call sets).
 //!
-//! Before and after this library changes a file it looks at that time, and notes that of the clock before. A time of the
-//! file that is not between these, and not the last known one, is that of another process. Where the clock is not that of
-//! the file system (a server's), the time is this library's if nobody else had changed the file before.
+//! Before a change of its own this library looks at that time and at the clock, and afterwards at that time again. A time
+//! that is neither the last known one nor from the clock's to the last is that of another process. The clock may not be that of
+//! the file system (a server's). Then the time is this library's if no other had changed the file before.
 //!
 //! Most file systems take the time from a clock that stands still for some milliseconds, so a later change may have the
 //! same time. Since Linux 6.13 some give each change after a look another one. On all others nothing is known of a file
@@ -33,9 +33,14 @@ const TOLD_APART: [i64; 4] =
 const SINCE: (u32, u32) = (6, 13);
 
 /// When a file was changed last. A new name, or other rights, are a change, too.
-fn time_of(about: &Metadata) -> Option<SystemTime> {
+fn time_in(about: &Metadata) -> Option<SystemTime> {
     let (seconds, ns) = (u64::try_from(about.ctime()).ok()?, u32::try_from(about.ctime_nsec()).ok()?);
     UNIX_EPOCH.checked_add(Duration::new(seconds, ns))
+}
+
+/// The same of a file as it is now.
+fn time_of(file: &File) -> Option<SystemTime> {
+    time_in(&file.metadata().ok()?)
 }
 
 /// Who has changed a file.
@@ -161,7 +166,7 @@ impl Changed {
     /// The file is as it should be. Whether no other process has changed it since this was called last, as far as can be
     /// told.
     pub(super) fn note(&self, file: &File) -> bool {
-        let time = file.metadata().ok().and_then(|about| time_of(&about));
+        let time = time_of(file);
         let mut state = self.state();
         let is_told = state.running > 0 || !state.is_unsure;
         let is_ours = state.is_ours(time) && is_told && !state.is_by_others;
@@ -180,9 +185,9 @@ impl Changed {
         f: impl FnOnce(&File, &Metadata) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let (file, about) = file.get_with_metadata()?;
-        self.state().begin(time_of(&about));
+        self.state().begin(time_in(&about));
         let done = f(file, &about);
-        self.state().end(|| file.metadata().ok().and_then(|about| time_of(&about)));
+        self.state().end(|| time_of(file));
         done
     }
 }

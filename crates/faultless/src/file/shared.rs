@@ -284,8 +284,8 @@ impl Shared {
         self.engine.sync(offset, end.saturating_sub(offset))
     }
 
-    /// Another process, or this one by other calls, may have changed the file. Then what is dirty is written, and all is
-    /// dropped. What is mapped stays until this is called without that mapping.
+    /// Another process, or this one by other calls, may have changed the file. Then dirty pages are written, and all pages
+    /// are dropped. Those that are mapped stay until this is called without that mapping.
     pub(super) fn notice_changes(&self, file: &File) -> io::Result<()> {
         // It is not this library that changes it meanwhile.
         let _alone = self.alone();
@@ -300,7 +300,7 @@ impl Shared {
             self.engine.end_stream();
         }
         if is_changed || self.is_stale.load(Ordering::Relaxed) {
-            // What is dirty can go then. After an error it stays, and the error is kept.
+            // Dirty pages can go then. After an error they stay, and the error is kept.
             let _ = self.engine.sync(0, self.engine.length());
             // Behind its end, mappings have what was in memory.
             let bytes = if self.is_mapped_behind(length) { length } else { usize::MAX };
